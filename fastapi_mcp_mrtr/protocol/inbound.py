@@ -1,0 +1,304 @@
+"""Classify one inbound POST. Pure: no I/O, no clock, no framework, and no list of methods.
+
+The order of the checks decides which error a client sees first (streamable-http §Server
+Validation, basic/index §`_meta`):
+
+```text
+JSON                              -32700
+shape of the message              -32600; params that are no object -32602
+Mcp-Method, Mcp-Name against body -32020
+_meta                             -32602
+MCP-Protocol-Version against body -32020
+protocol version                  -32022
+numbers out of range              -32602
+```
+
+Whether the method exists, its `Mcp-Param-*` headers and its parameters are for the dispatcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from fastapi_mcp_mrtr.errors import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    MCPError,
+)
+from fastapi_mcp_mrtr.protocol.headers import RequestHeaders, header_mismatch
+from fastapi_mcp_mrtr.protocol.jsonrpc import http_status
+
+PROTOCOL_VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
+CLIENT_INFO_KEY: Final = "io.modelcontextprotocol/clientInfo"
+CLIENT_CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL_KEY: Final = "io.modelcontextprotocol/logLevel"
+
+NAME_SOURCE: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+}
+"""Methods that need `Mcp-Name`, and the parameter it mirrors (§Standard Request Headers)."""
+
+LOG_LEVELS: Final = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+"""Log levels, least severe first (RFC 5424)."""
+
+_OBJECT_CAPABILITIES: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "elicitation": ("form", "url"),
+    "sampling": ("context", "tools"),
+    "roots": (),
+    "extensions": None,
+    "experimental": None,
+}
+"""Capabilities that must be objects, and which of their members must be too (None: every one)."""
+
+_NUMBERS_OF_THE_CALLER: Final = ("arguments", "inputResponses")
+"""The params in which a client's own numbers travel."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMeta:
+    """The `_meta` of a request, checked. `raw` is all of it."""
+
+    protocol_version: str
+    client_capabilities: dict[str, Any]
+    client_info: dict[str, Any] | None
+    log_level: str | None
+    progress_token: str | int | None
+    traceparent: str | None
+    tracestate: str | None
+    raw: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class InboundRequest:
+    """A request whose headers, metadata and version are in order. `params` still has `_meta`."""
+
+    id: str | int
+    method: str
+    params: dict[str, Any]
+    meta: RequestMeta
+
+
+@dataclass(frozen=True, slots=True)
+class InboundNotification:
+    """A notification: answered with 202 and no body, whatever became of it."""
+
+    method: str
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A message that cannot be served: the error to send, and with which HTTP status.
+
+    `id` is the request's, exactly as sent, or None where there is no legal one.
+    """
+
+    status: int
+    code: int
+    message: str
+    id: str | int | None
+    data: Any = None
+
+
+def classify(
+    headers: RequestHeaders, body: bytes, *, supported: Sequence[str]
+) -> InboundRequest | InboundNotification | Rejection:
+    """Say what a POST is. `supported` lists the protocol versions served. Never raises."""
+    message: Any = None
+    try:
+        message = _parse(body)
+        return _classify(headers, message, supported)
+    except MCPError as error:
+        return _rejection(error, message, supported)
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        # Says what and where ("expected value at line 1 column 6"), and quotes nothing.
+        raise MCPError(PARSE_ERROR, f"Parse error: {error}") from None
+
+
+def _classify(
+    headers: RequestHeaders, message: Any, supported: Sequence[str]
+) -> InboundRequest | InboundNotification:
+    if type(message) is not dict:
+        what = "batches are not supported" if type(message) is list else "not an object"
+        raise _invalid_request(f"{what}; send one JSON-RPC message per POST")
+    if message.get("jsonrpc") != "2.0":
+        raise _invalid_request('jsonrpc must be "2.0"')
+    method = message.get("method")
+    if type(method) is not str or not method:
+        raise _invalid_request("method must be a non-empty string; responses are not accepted")
+    params = message.get("params", {})
+    if type(params) is not dict:
+        raise _invalid_params("params must be an object")
+    if "id" not in message:
+        if method.startswith("notifications/"):
+            return InboundNotification(method, params)
+        raise _invalid_request("a request needs an id")
+    request_id = message["id"]
+    if not _is_id(request_id):
+        raise _invalid_request("id must be a string or an integer")
+
+    _check_mirrors(headers, method, params)
+    meta = _read_meta(params.get("_meta"))
+    _check_version(headers, meta.protocol_version, supported)
+    _check_numbers(params)
+    return InboundRequest(request_id, method, params, meta)
+
+
+def _check_mirrors(headers: RequestHeaders, method: str, params: dict[str, Any]) -> None:
+    header = headers.require("Mcp-Method")
+    if header != method:
+        raise _differs("Mcp-Method", header, method)
+    source = NAME_SOURCE.get(method)
+    if source is None:
+        return
+    header = headers.require_decoded("Mcp-Name")
+    name = params.get(source)
+    if type(name) is not str:
+        raise _invalid_params(f"params.{source} must be a string")
+    if header != name:
+        raise _differs("Mcp-Name", header, name)
+
+
+def _read_meta(meta: Any) -> RequestMeta:
+    """Check `_meta`. A null member counts as absent."""
+    if type(meta) is not dict:
+        raise _invalid_params("params._meta is required and must be an object")
+    version = meta.get(PROTOCOL_VERSION_KEY)
+    if type(version) is not str:
+        raise _invalid_meta(PROTOCOL_VERSION_KEY, "is required and must be a string")
+    capabilities = meta.get(CLIENT_CAPABILITIES_KEY)
+    if type(capabilities) is not dict:
+        raise _invalid_meta(CLIENT_CAPABILITIES_KEY, "is required and must be an object")
+    _check_capabilities(capabilities)
+    info = meta.get(CLIENT_INFO_KEY)
+    if info is not None and not _is_implementation(info):
+        raise _invalid_meta(CLIENT_INFO_KEY, "must be an object with the strings name and version")
+    level = meta.get(LOG_LEVEL_KEY)
+    if level is not None and level not in LOG_LEVELS:
+        raise _invalid_meta(LOG_LEVEL_KEY, f"must be one of {', '.join(LOG_LEVELS)}")
+    token = meta.get("progressToken")
+    if token is not None and not _is_id(token):
+        raise _invalid_meta("progressToken", "must be a string or an integer")
+    # Trace context that makes no sense is no reason to fail a request.
+    parent = meta.get("traceparent")
+    state = meta.get("tracestate")
+    return RequestMeta(
+        version,
+        capabilities,
+        info,
+        level,
+        token,
+        parent if type(parent) is str else None,
+        state if type(state) is str else None,
+        meta,
+    )
+
+
+def _check_capabilities(capabilities: dict[str, Any]) -> None:
+    """Make sure that a capability that is there is an object: `false` must not declare one."""
+    for name, capability in capabilities.items():
+        if name not in _OBJECT_CAPABILITIES:
+            continue
+        if type(capability) is not dict:
+            raise _invalid_meta(CLIENT_CAPABILITIES_KEY, f"{name} must be an object")
+        members = _OBJECT_CAPABILITIES[name]
+        for member in capability if members is None else members:
+            if member in capability and type(capability[member]) is not dict:
+                raise _invalid_meta(CLIENT_CAPABILITIES_KEY, f"{name}.{member} must be an object")
+
+
+def _check_version(headers: RequestHeaders, version: str, supported: Sequence[str]) -> None:
+    header = headers.require("MCP-Protocol-Version")
+    if header != version:
+        raise _differs("MCP-Protocol-Version", header, version)
+    if version not in supported:
+        raise MCPError(
+            UNSUPPORTED_PROTOCOL_VERSION,
+            "Unsupported protocol version",
+            {"supported": list(supported), "requested": version},
+        )
+
+
+def _check_numbers(params: dict[str, Any]) -> None:
+    """Refuse 1e999, which reads as infinity: JSON has no word for what the handler would see."""
+    for name in _NUMBERS_OF_THE_CALLER:
+        value = params.get(name)
+        # Encoding is much faster than a walk, and "Infinity" is in hardly any text.
+        if value and b"Infinity" in to_json(value, inf_nan_mode="constants") and _overflows(value):
+            raise _invalid_params(f"a number in params.{name} is out of range")
+
+
+def _overflows(value: Any) -> bool:
+    if type(value) is dict:
+        return any(map(_overflows, value.values()))
+    if type(value) is list:
+        return any(map(_overflows, value))
+    return type(value) is float and value - value != 0
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is str or type(value) is int
+
+
+def _is_implementation(value: Any) -> bool:
+    return (
+        type(value) is dict and type(value.get("name")) is str and type(value.get("version")) is str
+    )
+
+
+def _invalid_request(what: str) -> MCPError:
+    return MCPError(INVALID_REQUEST, f"Invalid request: {what}")
+
+
+def _invalid_params(what: str) -> MCPError:
+    return MCPError(INVALID_PARAMS, f"Invalid params: {what}")
+
+
+def _invalid_meta(key: str, what: str) -> MCPError:
+    return _invalid_params(f'_meta["{key}"] {what}')
+
+
+def _differs(name: str, header: str, value: str) -> MCPError:
+    return header_mismatch(
+        f"the {name} header {_excerpt(header)} does not match the body's {_excerpt(value)}"
+    )
+
+
+def _excerpt(value: str) -> str:
+    return ascii(value if len(value) <= 64 else f"{value[:64]}...")
+
+
+def _rejection(error: MCPError, message: Any, supported: Sequence[str]) -> Rejection:
+    text, data, request_id = error.message, error.data, None
+    if type(message) is dict:
+        # The id of a posted response is one of ours, not that of a request to answer.
+        if "method" in message and _is_id(message.get("id")):
+            request_id = message["id"]
+        if message.get("method") == "initialize":
+            # Older clients open with it, and this text may be all they can show their user
+            # (versioning §Backward Compatibility).
+            text = f"{text}. This server has no initialize; it speaks MCP {', '.join(supported)}"
+            data = {**(data or {}), "supported": list(supported)}
+    return Rejection(http_status(error.code), error.code, text, request_id, data)
