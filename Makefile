@@ -1,0 +1,101 @@
+# One verb per target. Needs Python 3.11 or newer and make; everything else goes into .venv.
+#
+#   make demo          the travel desk on http://127.0.0.1:$(PORT), after one booking by the official client
+#   make test          every test that needs no service, with branch coverage
+#   make lint          formatting, rules, layers
+#   make types         mypy --strict and pyright
+#   make conformance   the official suite against the fixture server
+#   make lowest        the tests again, on the lowest versions that pyproject.toml admits
+#   make format        rewrites what `make lint` would refuse
+#   make check         lint, types, conformance, test: what .ci/run calls
+
+PYTHON ?= python3
+PORT ?= 8000
+PYTEST_ARGS ?= -n 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOWEST := .venv-lowest
+SUITE := tests/conformance
+
+# The venv's node and npm come first; `npx` puts the pinned node of $(SUITE) before both.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint format types conformance lowest check build clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+# ------------------------------------------------------------------ what the targets stand on
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+# pip 25.1 is the first that knows dependency groups.
+$(VENV)/.pip: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group test
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@ $(VENV)/.test $(VENV)/.demo
+
+# --ignore-scripts: nothing that is installed runs code of its own.
+$(SUITE)/node_modules/.installed: $(SUITE)/package-lock.json | $(VENV)/.dev
+	cd $(SUITE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# ------------------------------------------------------------------------------- the verbs
+
+demo: $(VENV)/.demo
+	@PORT=$(PORT) $(BIN)/python -m demo_app
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest --cov $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+conformance: $(SUITE)/node_modules/.installed
+	$(BIN)/python -m tests.conformance.run
+
+# The bounds of [project.dependencies] as equalities; everything else as pip chooses.
+lowest: $(VENV)/.test
+	$(BIN)/python tests/lowest.py > $(VENV)/lowest.txt
+	@cat $(VENV)/lowest.txt
+	test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable . --group lowest --constraint $(VENV)/lowest.txt
+	$(LOWEST)/bin/python -m pytest --no-cov $(PYTEST_ARGS)
+
+# The tests come last, so that the last line is their summary.
+check: lint types conformance test
+
+build: $(VENV)/.dev
+	$(BIN)/python -m hatchling build
+
+clean:
+	rm -rf dist build .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+		.import_linter_cache $(SUITE)/out
