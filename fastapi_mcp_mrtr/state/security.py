@@ -1,0 +1,233 @@
+"""What a `requestState` is bound to and what is checked when it comes back. No codec, no clock.
+
+The codec vouches that this server wrote the payload. That is not enough: a genuine state may come
+from another user, for another call, or a day late. So every binding is sealed and compared on each
+round, one by one, and each condition says what is accepted, so that a NaN or a claim that is
+missing rejects. The client reads one frozen sentence; `RequestStateError.reason` names the check
+that failed, in words that are constants of this package.
+"""
+
+import hmac
+import json
+import math
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from pydantic_core import from_json, to_json
+
+from fastapi_mcp_mrtr.errors import HandlerError, RequestStateError, RequestStateTooLarge
+from fastapi_mcp_mrtr.rounds.journal import Journal
+
+from .codec import REQUEST_STATE, RequestStateCodec
+from .keys import KeyRing
+
+LEEWAY: Final = 60.0
+"""Seconds by which another worker's clock may be ahead of ours."""
+
+_FORMAT: Final = 1
+_PRINCIPAL: Final = b"principal"
+
+
+class _Claims(NamedTuple):
+    """The payload, a JSON array in this order. A change of any kind needs another `_FORMAT`."""
+
+    format: int
+    audience: str
+    issued: float
+    expires: float
+    started: float
+    ends: float
+    flow_id: str
+    round: int
+    asked: int
+    kid: str
+    principal: str
+    method: str
+    target: str
+    arguments: str
+    version: str | None
+    journal: Any
+
+
+# Exact types, because to Python a bool is a number.
+_JSON_TYPES: Final[Mapping[Any, frozenset[type]]] = {
+    int: frozenset({int}),
+    float: frozenset({int, float}),
+    str: frozenset({str}),
+    str | None: frozenset({str, type(None)}),
+    Any: frozenset({dict, list}),
+}
+_CLAIM_TYPES: Final = [
+    (name, _JSON_TYPES[annotation]) for name, annotation in get_type_hints(_Claims).items()
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBinding:
+    """What makes one request the same call as another: a state opens for an equal binding only."""
+
+    method: str
+    target: str
+    """The name of the tool or prompt, or the resource's URI."""
+    arguments_digest: str
+    principal: bytes
+    """From `principal_key_bytes`; sealed as a keyed hash, so that a token carries no user data."""
+    audience: str
+    """The server: its name or its `audience=`."""
+    version: str | None = None
+    """The handler's `version=` tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowState:
+    """Where a flow stands between two rounds."""
+
+    flow_id: str
+    round: int
+    """The round that minted the state, counted from 1."""
+    started: float
+    """When the first round ran, in seconds since the epoch."""
+    journal: Journal
+    asked: int = 0
+    """How many of the rounds asked something, as opposed to `not_yet()`."""
+
+
+class StateSecurity:
+    """Turn a `FlowState` into the `requestState` a client carries, and back if all is well."""
+
+    def __init__(self, codec: RequestStateCodec, keys: KeyRing, *, max_state_bytes: int) -> None:
+        self._codec = codec
+        self._keys = keys
+        self._max_bytes = max_state_bytes
+
+    def seal(
+        self,
+        flow: FlowState,
+        binding: RequestBinding,
+        *,
+        now: float,
+        ttl: float,
+        flow_lifetime: float,
+    ) -> str:
+        """Mint the state of one round: good for `ttl` seconds, within the lifetime of its flow.
+
+        Raises: RequestStateTooLarge; HandlerError when the journal cannot be written as JSON.
+        """
+        kid = self._keys.primary_kid
+        claims = _Claims(
+            format=_FORMAT,
+            audience=binding.audience,
+            issued=now,
+            expires=now + ttl,
+            started=flow.started,
+            ends=flow.started + flow_lifetime,
+            flow_id=flow.flow_id,
+            round=flow.round,
+            asked=flow.asked,
+            kid=kid,
+            principal=self._keyed_hash(kid, binding.principal),
+            method=binding.method,
+            target=binding.target,
+            arguments=binding.arguments_digest,
+            version=binding.version,
+            journal=flow.journal.to_json_obj(),
+        )
+        token = self._codec.seal(_encode(claims), purpose=REQUEST_STATE)
+        if not len(token) <= self._max_bytes:
+            raise RequestStateTooLarge(len(token), self._max_bytes, flow.journal.largest_key())
+        return token
+
+    def unseal(self, token: object, binding: RequestBinding, *, now: float) -> FlowState:
+        """Open a state that came back with a request.
+
+        Raises: RequestStateError, whatever is wrong with it.
+        """
+        claims = _read(self._open(token))
+        _require(claims.audience == binding.audience, "other audience")
+        _require(claims.issued <= now + LEEWAY, "issued in the future")
+        _require(claims.started <= now + LEEWAY, "flow started in the future")
+        _require(now < claims.ends < math.inf, "flow lifetime over")
+        _require(now < claims.expires < math.inf, "expired")
+        _require(self._is_principal(claims, binding.principal), "other principal")
+        _require(claims.method == binding.method, "other method")
+        _require(claims.target == binding.target, "other target")
+        _require(claims.arguments == binding.arguments_digest, "other arguments")
+        _require(claims.version == binding.version, "other handler version")
+        _require(claims.round >= 1 and claims.asked >= 0, "impossible round")
+        try:
+            journal = Journal.from_json_obj(claims.journal)
+        except Exception:
+            raise RequestStateError("journal of another shape") from None
+        return FlowState(claims.flow_id, claims.round, claims.started, journal, claims.asked)
+
+    def _open(self, token: object) -> bytes:
+        if not isinstance(token, str):
+            raise RequestStateError("not a string")
+        # Before decoding: what is too long costs nothing.
+        if not 0 < len(token) <= self._max_bytes:
+            raise RequestStateError("empty or longer than max_state_bytes")
+        try:
+            payload: object = self._codec.unseal(token, purpose=REQUEST_STATE)
+        except RequestStateError as error:
+            raise RequestStateError(error.reason) from None
+        except Exception as error:
+            # The class alone: a message might quote the token.
+            raise RequestStateError(f"codec raised {type(error).__name__}") from None
+        if not isinstance(payload, bytes):
+            raise RequestStateError("codec returned no bytes")
+        return payload
+
+    def _is_principal(self, claims: _Claims, principal: bytes) -> bool:
+        try:
+            expected = self._keyed_hash(claims.kid, principal)
+        except LookupError:
+            return False
+        return hmac.compare_digest(expected.encode(), claims.principal.encode())
+
+    def _keyed_hash(self, kid: str, principal: bytes) -> str:
+        key = self._keys.derive(kid, _PRINCIPAL)
+        # 144 bits are ample: without the key nobody can look for a collision.
+        return urlsafe_b64encode(hmac.digest(key, principal, "sha256")[:18]).decode("ascii")
+
+
+def _require(accepted: bool, otherwise: str) -> None:
+    if accepted is not True:
+        raise RequestStateError(otherwise)
+
+
+def _read(payload: bytes) -> _Claims:
+    """Parse a payload into claims of exactly the types declared."""
+    values = _decode(payload)
+    if not (isinstance(values, list) and values and values[0] == _FORMAT):
+        raise RequestStateError("payload of another format")
+    if not len(values) == len(_CLAIM_TYPES):
+        raise RequestStateError("payload of another shape")
+    for value, (name, types) in zip(values, _CLAIM_TYPES, strict=True):
+        if type(value) not in types:
+            raise RequestStateError(f"claim {name} of another type")
+    return _Claims(*values)
+
+
+def _encode(claims: _Claims) -> bytes:
+    try:
+        return to_json(claims, inf_nan_mode="constants")
+    except ValueError:
+        pass
+    # Lone surrogates and deep nesting, which the fast writer refuses.
+    try:
+        return json.dumps(claims, separators=(",", ":")).encode("ascii")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise HandlerError(f"The journal is not JSON ({type(error).__name__}).") from error
+
+
+def _decode(payload: bytes) -> Any:
+    try:
+        return from_json(payload)
+    except ValueError:
+        pass
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError):
+        raise RequestStateError("payload is not JSON") from None
