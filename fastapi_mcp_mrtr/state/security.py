@@ -22,6 +22,7 @@ from fastapi_mcp_mrtr.rounds.journal import Journal
 
 from .codec import REQUEST_STATE, RequestStateCodec
 from .keys import KeyRing
+from .workers import warn_if_process_local
 
 LEEWAY: Final = 60.0
 """Seconds by which another worker's clock may be ahead of ours."""
@@ -74,8 +75,6 @@ class RequestBinding:
     arguments_digest: str
     principal: bytes
     """From `principal_key_bytes`; sealed as a keyed hash, so that a token carries no user data."""
-    audience: str
-    """The server: its name or its `audience=`."""
     version: str | None = None
     """The handler's `version=` tag."""
 
@@ -97,9 +96,12 @@ class FlowState:
 class StateSecurity:
     """Turn a `FlowState` into the `requestState` a client carries, and back if all is well."""
 
-    def __init__(self, codec: RequestStateCodec, keys: KeyRing, *, max_state_bytes: int) -> None:
+    def __init__(
+        self, codec: RequestStateCodec, keys: KeyRing, *, audience: str, max_state_bytes: int
+    ) -> None:
         self._codec = codec
         self._keys = keys
+        self._audience = audience
         self._max_bytes = max_state_bytes
 
     def seal(
@@ -115,10 +117,11 @@ class StateSecurity:
 
         Raises: RequestStateTooLarge; HandlerError when the journal cannot be written as JSON.
         """
+        warn_if_process_local(self._keys)
         kid = self._keys.primary_kid
         claims = _Claims(
             format=_FORMAT,
-            audience=binding.audience,
+            audience=self._audience,
             issued=now,
             expires=now + ttl,
             started=flow.started,
@@ -145,7 +148,7 @@ class StateSecurity:
         Raises: RequestStateError, whatever is wrong with it.
         """
         claims = _read(self._open(token))
-        _require(claims.audience == binding.audience, "other audience")
+        _require(claims.audience == self._audience, "other audience")
         _require(claims.issued <= now + LEEWAY, "issued in the future")
         _require(claims.started <= now + LEEWAY, "flow started in the future")
         _require(now < claims.ends < math.inf, "flow lifetime over")
