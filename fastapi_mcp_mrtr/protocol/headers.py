@@ -186,7 +186,9 @@ def check_param_headers(
 ) -> None:
     """Hold `Mcp-Param-*` against the arguments of a call.
 
-    Source: streamable-http §Server Behavior for Custom Headers. An argument that is there needs its header, equal after decoding. One that is absent or null
+    Source: streamable-http §Server Behavior for Custom Headers.
+
+    An argument that is there needs its header, equal after decoding. One that is absent or null
     must have none: a proxy would act on a value that the tool never sees. Headers no tool
     parameter asks for are ignored. An argument of another type than declared never agrees.
 

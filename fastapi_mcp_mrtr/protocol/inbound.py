@@ -18,11 +18,12 @@ Whether the method exists, its `Mcp-Param-*` headers and its parameters are for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from fastapi_mcp_mrtr.errors import (
     INVALID_PARAMS,
@@ -127,6 +128,19 @@ def classify(
         return _classify(headers, message, supported)
     except MCPError as error:
         return _rejection(error, message, supported)
+
+
+def naming_versions(error: MCPError, supported: Sequence[str]) -> MCPError:
+    """The same error, naming the versions served: for every answer to an `initialize`.
+
+    Older clients open with it, and this may be all they can show to their user (versioning
+    §Backward Compatibility).
+    """
+    return MCPError(
+        error.code,
+        f"{error.message}. This server has no initialize; it speaks MCP {', '.join(supported)}",
+        {**(error.data or {}), "supported": list(supported)},
+    )
 
 
 def _parse(body: bytes) -> Any:
@@ -245,17 +259,21 @@ def _check_numbers(params: dict[str, Any]) -> None:
     """Refuse 1e999, which reads as infinity: JSON has no word for what the handler would see."""
     for name in _NUMBERS_OF_THE_CALLER:
         value = params.get(name)
-        # Encoding is much faster than a walk, and "Infinity" is in hardly any text.
-        if value and b"Infinity" in to_json(value, inf_nan_mode="constants") and _overflows(value):
+        if (type(value) is dict or type(value) is list) and not _is_finite(value):
             raise _invalid_params(f"a number in params.{name} is out of range")
 
 
-def _overflows(value: Any) -> bool:
-    if type(value) is dict:
-        return any(map(_overflows, value.values()))
-    if type(value) is list:
-        return any(map(_overflows, value))
-    return type(value) is float and value - value != 0
+def _is_finite(value: Any) -> bool:
+    # Recursion is bounded: the parser refuses what is nested deeper than about 200 levels.
+    members: Iterable[Any] = value.values() if isinstance(value, dict) else value
+    for member in members:
+        kind = type(member)
+        if kind is float:
+            if not isfinite(member):
+                return False
+        elif (kind is dict or kind is list) and not _is_finite(member):
+            return False
+    return True
 
 
 def _is_id(value: Any) -> bool:
@@ -291,14 +309,11 @@ def _excerpt(value: str) -> str:
 
 
 def _rejection(error: MCPError, message: Any, supported: Sequence[str]) -> Rejection:
-    text, data, request_id = error.message, error.data, None
+    request_id = None
     if type(message) is dict:
         # The id of a posted response is one of ours, not that of a request to answer.
         if "method" in message and _is_id(message.get("id")):
             request_id = message["id"]
         if message.get("method") == "initialize":
-            # Older clients open with it, and this text may be all they can show their user
-            # (versioning §Backward Compatibility).
-            text = f"{text}. This server has no initialize; it speaks MCP {', '.join(supported)}"
-            data = {**(data or {}), "supported": list(supported)}
-    return Rejection(http_status(error.code), error.code, text, request_id, data)
+            error = naming_versions(error, supported)
+    return Rejection(http_status(error.code), error.code, error.message, request_id, error.data)
