@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from fastapi_mcp_mrtr.protocol.canonical import digest
 
-from .schemas import Question
+from .forms import Question
 
 if TYPE_CHECKING:
     from mcp_types import CreateMessageResult, CreateMessageResultWithTools, Root

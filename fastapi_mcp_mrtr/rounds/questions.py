@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from .schemas import InvalidAnswer, Question, Titles, elicitation_schema
+from .forms import InvalidAnswer, Question
+from .schemas import elicitation_schema
 from .sentinels import need_input
+from .titles import Titles
 
 __all__ = [
     "DeclaredAsk",

@@ -22,8 +22,8 @@ from fastapi_mcp_mrtr.errors import (
 )
 
 from .asks import Action, Ask, MalformedAnswer, merged
+from .forms import InvalidAnswer
 from .journal import Answer, Journal, StepResult
-from .schemas import InvalidAnswer
 from .sentinels import Step
 from .steps import call_digest, call_text, result_codec
 
