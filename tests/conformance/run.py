@@ -170,8 +170,6 @@ def run_suite(url: str, out: Path) -> None:
     node = call("node", "--version", timeout=60, stderr=subprocess.DEVNULL).stdout.strip()
     if not (match := re.fullmatch(r"v(\d+)\..*", node)) or int(match[1]) < NODE:
         sys.exit(f"The suite needs node {NODE} or newer, but npx runs {node or 'none'}.")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     done = call(
         "conformance", "server", "--url", url, "--requirements", REVISION, "-o", str(out),
         timeout=300, stderr=subprocess.STDOUT,
@@ -180,8 +178,8 @@ def run_suite(url: str, out: Path) -> None:
 
 
 @contextlib.contextmanager
-def fixture_server() -> Iterator[str]:
-    """The fixture server on a free port of 127.0.0.1; gives its URL.
+def fixture_server(log: Path) -> Iterator[str]:
+    """The fixture server on a free port of 127.0.0.1; gives its URL. What it prints goes to `log`.
 
     Raises:
         SystemExit: it ended, or did not accept a connection within half a minute.
@@ -190,9 +188,12 @@ def fixture_server() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "tests.conformance.server", "--port", str(port)]
-    with subprocess.Popen(command, cwd=ROOT) as process:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output) as process,
+    ):
         try:
-            _wait_until_up(process, port)
+            _wait_until_up(process, port, log)
             yield f"http://127.0.0.1:{port}/mcp"
         finally:
             process.terminate()
@@ -203,11 +204,11 @@ def fixture_server() -> Iterator[str]:
                 print("The fixture server did not stop within 10 s.", file=sys.stderr)
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], port: int) -> None:
+def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            sys.exit(f"The fixture server ended with code {process.returncode}.")
+            sys.exit(f"{log.read_text()}The fixture server ended with code {process.returncode}.")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.05)
@@ -221,8 +222,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE / "out" / REVISION)
     options = parser.parse_args(argv)
     out = options.out.resolve()
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
-        run_suite(options.url or stack.enter_context(fixture_server()), out)
+        run_suite(options.url or stack.enter_context(fixture_server(out / "server.log")), out)
     results = read(out)
     problems = judge(results)
     for problem in problems:
