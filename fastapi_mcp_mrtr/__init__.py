@@ -1,0 +1,73 @@
+"""MCP servers inside FastAPI apps, with handlers that ask and wait without holding a connection."""
+
+from ._version import __version__ as __version__
+from .errors import (
+    DuplicateKeyError,
+    HandlerError,
+    InputCancelled,
+    InputDeclined,
+    InputRefused,
+    MCPError,
+    MissingClientCapability,
+    NondeterminismError,
+    RequestStateError,
+    RequestStateTooLarge,
+    ToolError,
+    UnstableQuestionError,
+)
+from .http.router import MCPRouter
+from .rounds.questions import Titles
+from .rounds.sentinels import (
+    Rounds,
+    SyncRounds,
+    log,
+    need_input,
+    need_roots,
+    need_sampling,
+    need_url,
+    not_yet,
+    prefixed,
+    progress,
+    step,
+)
+from .server.context import Context
+from .server.registry import HandlerGroup
+from .server.signature import Complete, MCPHeader
+from .state.codec import AESGCMCodec, RequestStateCodec
+from .state.keys import KeyRing, Secret
+
+__all__ = [
+    "AESGCMCodec",
+    "Complete",
+    "Context",
+    "DuplicateKeyError",
+    "HandlerError",
+    "HandlerGroup",
+    "InputCancelled",
+    "InputDeclined",
+    "InputRefused",
+    "KeyRing",
+    "MCPError",
+    "MCPHeader",
+    "MCPRouter",
+    "MissingClientCapability",
+    "NondeterminismError",
+    "RequestStateCodec",
+    "RequestStateError",
+    "RequestStateTooLarge",
+    "Rounds",
+    "Secret",
+    "SyncRounds",
+    "Titles",
+    "ToolError",
+    "UnstableQuestionError",
+    "log",
+    "need_input",
+    "need_roots",
+    "need_sampling",
+    "need_url",
+    "not_yet",
+    "prefixed",
+    "progress",
+    "step",
+]

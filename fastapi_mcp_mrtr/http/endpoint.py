@@ -1,0 +1,274 @@
+"""The MCP endpoint: one request from its headers to its response, in a fixed order.
+
+Origin (403) → principal (401) → media type (415) and size (413) → message (400) → the server.
+What is decided before the first byte keeps its HTTP status. Knows no handler.
+"""
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+from fastapi import Request, Response
+from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from fastapi_mcp_mrtr.auth.principal import principal_key_bytes
+from fastapi_mcp_mrtr.errors import INVALID_REQUEST, MCPError
+from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
+from fastapi_mcp_mrtr.protocol.inbound import (
+    InboundNotification,
+    InboundRequest,
+    Rejection,
+    classify,
+)
+from fastapi_mcp_mrtr.protocol.jsonrpc import encode_error, encode_result, http_status
+from fastapi_mcp_mrtr.server.calls import Call, ClientLeft, internal_error
+from fastapi_mcp_mrtr.server.dispatch import SUPPORTED_VERSIONS, MCPServer
+from fastapi_mcp_mrtr.server.injection import (
+    Dependant,
+    DependencyScope,
+    RequestDependencies,
+    effective_parts,
+    needs_solving,
+)
+from fastapi_mcp_mrtr.server.subscriptions import Subscription
+
+from .exchange import AlreadySent, HTTPExchange, JSONBytes, StreamSettings, event
+from .origin import OriginPolicy
+
+logger = logging.getLogger("fastapi_mcp_mrtr")
+
+_EXCHANGE: Final = "fastapi_mcp_mrtr.exchange"
+_LENGTH_DIGITS: Final = 18  # more digits than any body has bytes
+_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for a client that left; nobody reads it.
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class MCPEndpoint:
+    """Answers the requests of one router. Holds settings only, nothing about a request."""
+
+    def __init__(
+        self,
+        *,
+        server: MCPServer,
+        origins: OriginPolicy,
+        streams: StreamSettings,
+        max_body_size: int,
+        principal_key: Callable[[Any], Any] | None,
+    ) -> None:
+        self._server = server
+        self._origins = origins
+        self._streams = streams
+        self._max_body_size = max_body_size
+        self._principal_key = principal_key
+        self._anonymous = principal_key_bytes(None)
+
+    def handler(self, dependant: Dependant, overrides_provider: Any) -> Handler:
+        """What answers requests where the route is included with these dependencies."""
+        solves = needs_solving(dependant)
+
+        async def handle(request: Request) -> Response:
+            headers = RequestHeaders.read(request.scope["headers"])
+            refusal = self._origins.refusal(headers.origin, headers.host)
+            if refusal is not None:
+                return JSONBytes(encode_error(None, INVALID_REQUEST, refusal), 403)
+            dependencies = RequestDependencies(request, overrides_provider)
+            principal, key = None, self._anonymous
+            if solves:
+                principal = await self._authenticate(headers, dependencies, dependant)
+                try:
+                    key = principal_key_bytes(principal, self._principal_key)
+                except (TypeError, ValueError) as error:
+                    return JSONBytes(_internal_error(None, error, "Identifying the principal"))
+            response = await self._serve(headers, principal, key, dependencies)
+            _carry_over(dependencies, response)
+            return response
+
+        return handle
+
+    async def _authenticate(
+        self, headers: RequestHeaders, dependencies: RequestDependencies, dependant: Dependant
+    ) -> Any:
+        """Solve the route's dependencies, the principal among them."""
+        if headers.mcp_method != "subscriptions/listen":
+            return (await dependencies.solve(dependant)).get("principal")
+        # A subscription lasts for hours; what its dependencies hold open must not.
+        async with DependencyScope(dependencies.request.scope):
+            return (await dependencies.solve(dependant)).get("principal")
+
+    async def _serve(
+        self,
+        headers: RequestHeaders,
+        principal: Any,
+        key: bytes,
+        dependencies: RequestDependencies,
+    ) -> Response:
+        media_type = (headers.content_type or "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            message = "Content-Type must be application/json"
+            return JSONBytes(encode_error(None, INVALID_REQUEST, message), 415)
+        body = await self._read_body(headers, dependencies.request)
+        if body is None:
+            message = f"The body is larger than {self._max_body_size} bytes"
+            return JSONBytes(encode_error(None, INVALID_REQUEST, message), 413)
+        match classify(headers, body, supported=SUPPORTED_VERSIONS):
+            case InboundRequest() as message_in:
+                exchange: HTTPExchange = dependencies.request.scope[_EXCHANGE]
+                if _takes_stream(headers.accept):
+                    exchange.streams = self._streams
+                call = Call(
+                    message=message_in,
+                    headers=headers,
+                    principal=principal,
+                    principal_key=key,
+                    dependencies=dependencies,
+                    exchange=exchange,
+                )
+                return await self._respond(call, exchange)
+            case InboundNotification():
+                return Response(status_code=202)
+            case Rejection() as no:
+                return JSONBytes(encode_error(no.id, no.code, no.message, no.data), no.status)
+
+    async def _read_body(self, headers: RequestHeaders, request: Request) -> bytes | None:
+        """The body, or `None` when it is too large. Stops reading where that shows."""
+        announced = headers.content_length or ""
+        if len(announced) > _LENGTH_DIGITS or (
+            announced.isdecimal() and int(announced) > self._max_body_size
+        ):
+            return None
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self._max_body_size:
+                return None
+        return bytes(body)
+
+    async def _respond(self, call: Call, exchange: HTTPExchange) -> Response:
+        request_id = call.message.id
+        status = 200
+        try:
+            result = await self._server.answer(call)
+            if isinstance(result, Subscription):
+                return self._stream(result, exchange)
+            body = encode_result(request_id, result)
+        except MCPError as error:
+            body = encode_error(request_id, error.code, error.message, error.data)
+            status = http_status(error.code)
+        except Exception as error:
+            if not exchange.is_streaming and _app_handles(error, call.dependencies.request):
+                raise
+            body = _internal_error(request_id, error, call.message.method)
+        except BaseException:
+            exchange.abandon()
+            raise
+        if not exchange.is_streaming:
+            return JSONBytes(body, status)
+        await exchange.finish(body)
+        return AlreadySent()
+
+    def _stream(self, subscription: Subscription, exchange: HTTPExchange) -> Response:
+        """The open stream of `subscriptions/listen` (basic/patterns/subscriptions)."""
+        if exchange.streams is None:
+            message = "subscriptions/listen needs Accept: text/event-stream"
+            return JSONBytes(encode_error(subscription.id, INVALID_REQUEST, message), 406)
+        messages = subscription.messages(self._server.meta)
+        return self._streams.response(_events(messages), _ClosesOnShutdown(subscription))
+
+
+class _ClosesOnShutdown:
+    """Poses as the event that a stream sets when the server is told to stop."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.set = subscription.close
+
+
+class MCPRoute(APIRoute):
+    """The endpoint's route: with and without a final slash, and without FastAPI's body handling.
+
+    `get_route_handler` is FastAPI's public hook for that; it is called for every inclusion.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child_scope = super().matches(scope)
+        if match is not Match.NONE or scope["type"] != "http":
+            return match, child_scope
+        path: str = scope["path"]
+        # A redirect would make clients drop the body or their Authorization header.
+        other = path[:-1] if path.endswith("/") else path + "/"
+        return super().matches({**scope, "path": other})
+
+    def get_route_handler(self) -> Any:
+        endpoint: MCPEndpoint = self.endpoint.mcp_endpoint  # type: ignore[attr-defined]
+        return endpoint.handler(*effective_parts(self))
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "OPTIONS":  # before authentication, which preflights cannot pass
+            await Response(status_code=204, headers={"Allow": "OPTIONS, POST"})(
+                scope, receive, send
+            )
+            return
+        exchange = scope[_EXCHANGE] = HTTPExchange(receive, send)
+        try:
+            await super().handle(scope, receive, send)
+        except (ClientDisconnect, ClientLeft):
+            logger.info("The client left before the response was complete")
+            if not exchange.is_streaming:
+                # Middleware that waits for a response gets one; there is nobody to read it.
+                await Response(status_code=_CLIENT_CLOSED_REQUEST)(scope, receive, send)
+
+
+def endpoint_function(endpoint: MCPEndpoint, principal: Any) -> Callable[..., Awaitable[Response]]:
+    """What FastAPI sees as the path operation: a request and, as a dependency, the principal."""
+
+    async def mcp(**_: Any) -> Response:
+        """Send a JSON-RPC request of the Model Context Protocol."""
+        raise NotImplementedError  # pragma: no cover - MCPRoute answers in its place
+
+    parameters = [_parameter("request", Request)]
+    if principal is not None:
+        parameters.append(_parameter("principal", Any, principal))
+    mcp.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    mcp.mcp_endpoint = endpoint  # type: ignore[attr-defined]
+    return mcp
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> Any:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+def _takes_stream(accept: str | None) -> bool:
+    return accept is not None and ("text/event-stream" in accept or "*/*" in accept)
+
+
+def _app_handles(error: Exception, request: Request) -> bool:
+    """Whether the app has its own answer to what a dependency raised."""
+    if isinstance(error, HTTPException | RequestValidationError):
+        return True
+    handlers, _ = request.scope.get("starlette.exception_handlers", ({}, {}))
+    return any(kind in handlers for kind in type(error).__mro__)
+
+
+def _internal_error(request_id: str | int | None, error: Exception, where: str) -> bytes:
+    known = internal_error(error, where)
+    return encode_error(request_id, known.code, known.message, known.data)
+
+
+def _carry_over(dependencies: RequestDependencies, response: Response) -> None:
+    """Headers and background tasks that dependencies added, as FastAPI does for any route."""
+    if dependencies.response is not None:
+        response.headers.raw.extend(dependencies.response.headers.raw)
+    if response.background is None:
+        response.background = dependencies.background
+
+
+async def _events(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for message in messages:
+        yield event(message)

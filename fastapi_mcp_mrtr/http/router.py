@@ -1,0 +1,232 @@
+"""`MCPRouter`: what a FastAPI user creates, decorates handlers with and includes."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from fastapi import APIRouter, Depends, params
+
+from fastapi_mcp_mrtr.server.dispatch import Defaults, MCPServer
+from fastapi_mcp_mrtr.server.injection import iter_endpoints
+from fastapi_mcp_mrtr.server.listing import Listings
+from fastapi_mcp_mrtr.server.registry import HandlerGroup
+from fastapi_mcp_mrtr.server.subscriptions import LocalBus, ResourceUpdated, list_changed
+from fastapi_mcp_mrtr.state.codec import AESGCMCodec, RequestStateCodec
+from fastapi_mcp_mrtr.state.keys import KeyRing, Secret
+from fastapi_mcp_mrtr.state.security import StateSecurity
+
+from .endpoint import MCPEndpoint, MCPRoute, endpoint_function
+from .exchange import StreamSettings
+from .openapi import OPERATION
+from .origin import OriginPolicy
+
+_BROWSER_HEADERS: Final = (
+    "Authorization",
+    "Content-Type",
+    "Mcp-Method",
+    "Mcp-Name",
+    "MCP-Protocol-Version",
+)
+"""What a browser client sends beyond the headers that need no permission."""
+
+
+class MCPRouter(APIRouter, HandlerGroup):
+    """An MCP endpoint for a FastAPI app, and the tools, prompts and resources behind it.
+
+    ```python
+    mcp = MCPRouter("travel-desk", version="1.0.0", principal=current_user)
+
+    @mcp.tool()
+    async def book_seat(flight: str) -> Rounds[str]:
+        \"\"\"Book a seat.\"\"\"
+        seat: str = yield need_input("seat", f"Which seat on {flight}?", str)
+        yield f"Booked {seat} on {flight}."
+
+    app = FastAPI()
+    app.include_router(mcp)  # POST /mcp
+    ```
+
+    It serves MCP revision 2026-07-28, needs no lifespan, and can be included under any prefix, in
+    nested routers and in mounted apps; `/mcp` and `/mcp/` are the same.
+
+    Args:
+        name: the server's name, shown to clients and part of what a state is bound to.
+        version: the server's version, shown to clients.
+        path: where the endpoint is, below the router's prefix.
+        title: a name for people.
+        instructions: guidance for the model on using this server.
+        principal: any FastAPI dependency, or `Depends(...)`: whatever it returns is the caller's
+            identity. States are bound to it, handlers read it as `Context.principal`. `None`:
+            everybody is anonymous.
+        principal_key: turns what `principal` returns into what identifies it: a string, int, UUID,
+            bytes or a tuple of those. Needed for objects of your own.
+        keys: the secrets that seal `requestState`. `None`: a random one for this process, which a
+            restart and other workers do not know; the log says so.
+        codec: seals states in place of the built-in AES-256-GCM.
+        audience: what a state is for; `name` by default. Servers that share secrets need
+            different ones.
+        ttl: seconds a state stays valid; each round renews it.
+        flow_lifetime: seconds after which a flow ends however many rounds it has had.
+        max_rounds: how many rounds of one call may ask before it ends with an error.
+        max_state_bytes: how long a `requestState` may be, made or received.
+        max_body_size: how long a request body may be, in bytes. More is 413.
+        page_size: how many items the list methods return at once.
+        list_ttl_ms: how long clients may keep a list, in milliseconds.
+        allowed_origins: web origins that may call, such as `https://app.example.com`.
+        allowed_hosts: hosts whose own pages may call, such as `api.example.com`.
+        keep_alive: seconds between the comments that keep a quiet stream open.
+        shutdown_grace: seconds a streaming call may go on after the server was told to stop.
+        clock: seconds since the epoch; for tests.
+        router_options: everything `APIRouter` takes: `prefix`, `tags`, `dependencies`, ...
+
+    Raises:
+        ValueError, TypeError: a setting makes no sense.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str,
+        path: str = "/mcp",
+        title: str | None = None,
+        instructions: str | None = None,
+        principal: Callable[..., Any] | params.Depends | None = None,
+        principal_key: Callable[[Any], Any] | None = None,
+        keys: KeyRing | Secret | None = None,
+        codec: RequestStateCodec | None = None,
+        audience: str | None = None,
+        ttl: float = 600.0,
+        flow_lifetime: float = 3600.0,
+        max_rounds: int = 16,
+        max_state_bytes: int = 64 * 1024,
+        max_body_size: int = 4 * 1024 * 1024,
+        page_size: int = 100,
+        list_ttl_ms: int = 60_000,
+        allowed_origins: Iterable[str] = (),
+        allowed_hosts: Iterable[str] = (),
+        keep_alive: float = 15.0,
+        shutdown_grace: float = 5.0,
+        clock: Callable[[], float] = time.time,
+        **router_options: Any,
+    ) -> None:
+        _require_positive(
+            ttl=ttl,
+            flow_lifetime=flow_lifetime,
+            max_rounds=max_rounds,
+            max_state_bytes=max_state_bytes,
+            max_body_size=max_body_size,
+            page_size=page_size,
+            keep_alive=keep_alive,
+        )
+        HandlerGroup.__init__(self)
+        APIRouter.__init__(self, **{"tags": ["mcp"], **router_options})
+        self.name = name
+        self.principal_dependency = _dependency(principal)
+        """The callable behind `principal=`, the key for `app.dependency_overrides` in tests."""
+        ring = KeyRing.of(keys)
+        codec = codec or AESGCMCodec(ring)
+        self._bus = LocalBus()
+        self._registry.on_change(lambda kind: self._bus.publish(list_changed(kind)))
+        self._server = MCPServer(
+            info=_implementation(name, version, title),
+            instructions=instructions,
+            registry=self._registry,
+            security=StateSecurity(
+                codec, ring, audience=audience or name, max_state_bytes=max_state_bytes
+            ),
+            defaults=Defaults(ttl, flow_lifetime, max_rounds),
+            listings=Listings(self._registry, codec, page_size=page_size, ttl_ms=list_ttl_ms),
+            bus=self._bus,
+            clock=clock,
+        )
+        endpoint = MCPEndpoint(
+            server=self._server,
+            origins=OriginPolicy(allowed_origins, allowed_hosts),
+            streams=StreamSettings(keep_alive, shutdown_grace),
+            max_body_size=max_body_size,
+            principal_key=principal_key,
+        )
+        function = endpoint_function(endpoint, _as_depends(principal))
+        function.mcp_router = self  # type: ignore[attr-defined]
+        self.add_api_route(
+            path, function, methods=["POST"], route_class_override=MCPRoute, **OPERATION
+        )
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """What tells the time: seconds since the epoch. Settable, for tests."""
+        return self._server.clock
+
+    @clock.setter
+    def clock(self, clock: Callable[[], float]) -> None:
+        self._server.clock = clock
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Tell the clients that subscribed to `uri` that it changed. Callable from any thread.
+
+        Reaches the subscribers of this process (basic/patterns/subscriptions).
+        """
+        self._bus.publish(ResourceUpdated(uri))
+
+    def cors_headers(self) -> dict[str, list[str]]:
+        """What FastAPI's `CORSMiddleware` needs for browser clients, to be passed on with `**`.
+
+        ```python
+        app.add_middleware(CORSMiddleware, allow_origins=[...], **mcp.cors_headers())
+        ```
+
+        Lists the `Mcp-Param-*` headers of the tools registered so far. List the same origins in
+        `allowed_origins`: CORS decides what a page may read, the endpoint what it may call.
+        """
+        mirrored = {
+            header.full_name
+            for tool in self._registry.tools.values()
+            for header in tool.signature.param_headers
+        }
+        return {
+            "allow_methods": ["POST"],
+            "allow_headers": [*_BROWSER_HEADERS, *sorted(mirrored)],
+            "expose_headers": ["WWW-Authenticate"],
+        }
+
+
+def find_router(app: Any, path: str = "/mcp") -> MCPRouter:
+    """The router that serves `path` in an app.
+
+    Raises:
+        LookupError: none does; the message lists the paths that are MCP endpoints.
+    """
+    routers = {
+        route_path: endpoint.mcp_router
+        for route_path, endpoint in iter_endpoints(app)
+        if hasattr(endpoint, "mcp_router")
+    }
+    for route_path, router in routers.items():
+        if route_path.rstrip("/") == path.rstrip("/"):
+            assert isinstance(router, MCPRouter)
+            return router
+    raise LookupError(f"No MCPRouter at {path!r}; there are: {', '.join(routers) or 'none'}")
+
+
+def _dependency(principal: Callable[..., Any] | params.Depends | None) -> Any:
+    return principal.dependency if isinstance(principal, params.Depends) else principal
+
+
+def _as_depends(principal: Any) -> Any:
+    if principal is None or isinstance(principal, params.Depends):
+        return principal
+    if not callable(principal):
+        raise TypeError(f"principal= takes a dependency, not {type(principal).__name__}")
+    return Depends(principal)
+
+
+def _implementation(name: str, version: str, title: str | None) -> Mapping[str, Any]:
+    info = {"name": name, "version": version}
+    return info if title is None else {**info, "title": title}
+
+
+def _require_positive(**settings: float) -> None:
+    for setting, value in settings.items():
+        if not value > 0:
+            raise ValueError(f"{setting} must be positive, not {value!r}")

@@ -1,0 +1,103 @@
+"""What a handler can ask about the call it serves. Knows no wire format and no HTTP."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio.from_thread
+
+from fastapi_mcp_mrtr.rounds.sentinels import Log, LogLevel, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What the client says of itself on this request (basic/index §_meta). Never an identity."""
+
+    protocol_version: str
+    capabilities: Mapping[str, Any]
+    info: Mapping[str, Any] | None
+
+
+class _Done:
+    """Already sent: awaiting it returns at once."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield  # pragma: no cover - makes this a generator
+
+
+_DONE: Final = _Done()
+
+
+class Context:
+    """The call a handler serves. Annotate a parameter with it; the name is free.
+
+    ```python
+    @mcp.tool()
+    async def export(ctx: Context) -> str:
+        await ctx.report_progress(1, total=3, message="reading")
+        ...
+    ```
+
+    Attributes:
+        client: what the client declared on this request; not verified, never an identity.
+        principal: what the router's `principal=` dependency returned; `None` when anonymous.
+        principal_key: text that identifies the principal, for keys in your own storage.
+        round: which request of the flow this is, from 1.
+        flow_id: the same in all rounds of one call, different between calls.
+    """
+
+    __slots__ = ("_emit", "client", "flow_id", "principal", "principal_key", "round")
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        principal: Any,
+        principal_key: str,
+        round: int,
+        flow_id: str,
+        emit: Callable[[Progress | Log], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.client = client
+        self.principal = principal
+        self.principal_key = principal_key
+        self.round = round
+        self.flow_id = flow_id
+        self._emit = emit
+
+    def idempotency_key(self, key: str) -> str:
+        """A key for an outside system: the same on every round and replay of this flow.
+
+        32 hexadecimal digits, different for every flow and every `key`.
+        """
+        text = f"{self.flow_id}\0{key}".encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+    def report_progress(
+        self, done: float, total: float | None = None, message: str | None = None
+    ) -> Awaitable[None]:
+        """Tell the client how far the call is. Await it; in a `def` handler just call it.
+
+        Sent only if the client asked for progress on this call, and only while `done` increases
+        (basic/patterns/progress).
+        """
+        return self._send(Progress(done, total, message))
+
+    def log(self, level: LogLevel, data: Any, logger: str | None = None) -> Awaitable[None]:
+        """Send the client a log message. Await it; in a `def` handler just call it.
+
+        Sent only if the client asked for this level or a lower one on this call
+        (server/utilities/logging). No credentials and no personal data in `data`.
+        """
+        return self._send(Log(level, data, logger))
+
+    def _send(self, notification: Progress | Log) -> Awaitable[None]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # a `def` handler in its worker thread
+            anyio.from_thread.run(self._emit, notification)
+            return _DONE
+        return self._emit(notification)

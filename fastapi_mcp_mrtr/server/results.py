@@ -1,0 +1,209 @@
+"""Turn what a handler returns into the result of its method. Pure: no I/O, no framework."""
+
+import base64
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Final, get_args
+
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    GetPromptResult,
+    ImageContent,
+    PromptMessage,
+    ReadResourceResult,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUserError
+from pydantic_core import to_json, to_jsonable_python
+
+from fastapi_mcp_mrtr.errors import HandlerError
+
+from .signature import json_schema
+
+_CONTENT: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+_CONTENTS: Final = (TextResourceContents, BlobResourceContents)
+_UNSTRUCTURED: Final = (inspect.Signature.empty, Any, None, type(None), str, object)
+
+
+def _dump(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def tool_error(text: str) -> dict[str, Any]:
+    """A failure the model can read and correct (server/tools §Error Handling)."""
+    return {"content": [_text(text)], "isError": True}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """How a tool's values become results: with structured content where its type is known.
+
+    `schema` is the tool's `outputSchema`; a value that does not fit it is the handler's mistake
+    (server/tools §Output Schema: servers MUST provide structured results that conform).
+    """
+
+    schema: dict[str, Any] | None
+    _dump: Callable[[Any], Any] | None
+
+    @classmethod
+    def of(cls, annotation: Any, *, where: str) -> "ToolOutput":
+        """The output of a tool with this return type.
+
+        Raises:
+            TypeError: the type has no JSON Schema.
+        """
+        if annotation in _UNSTRUCTURED or _mentions_content(annotation):
+            return cls(None, None)
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+            schema = json_schema(adapter, serialized=True)
+        except PydanticUserError as error:
+            raise TypeError(f"{where}: the return type has no JSON Schema: {error}") from error
+
+        def dump(value: Any) -> Any:
+            return adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True)
+
+        return cls(schema, dump)
+
+    def render(self, value: Any) -> dict[str, Any]:
+        """The members of a `CallToolResult` for `value`.
+
+        Raises:
+            HandlerError: the value cannot be sent as the declared type.
+        """
+        if type(value) is str and self._dump is None:
+            return {"content": [_text(value)], "isError": False}
+        if isinstance(value, CallToolResult):
+            return _dump(value)
+        blocks = _content_blocks(value)
+        if blocks is not None:
+            return {"content": blocks, "isError": False}
+        try:
+            structured = self._structured(value)
+        except ValueError as error:  # pydantic's ValidationError and serialization errors
+            raise HandlerError(
+                f"The result does not fit the declared return type: {error}"
+            ) from error
+        text = to_json(structured, inf_nan_mode="null").decode()
+        result = {"content": [_text(text)], "isError": False}
+        if self._dump is not None or isinstance(structured, dict | list):
+            result["structuredContent"] = structured
+        return result
+
+    def _structured(self, value: Any) -> Any:
+        if self._dump is not None:
+            return self._dump(value)
+        return to_jsonable_python(value, by_alias=True)
+
+
+def _mentions_content(annotation: Any) -> bool:
+    """Whether a return type is or contains ready-made content."""
+    if inspect.isclass(annotation):
+        try:
+            return issubclass(annotation, (*_CONTENT, CallToolResult))
+        except TypeError:  # pragma: no cover - generic aliases that pose as classes
+            return False
+    return any(_mentions_content(argument) for argument in get_args(annotation))
+
+
+def _content_blocks(value: Any) -> list[dict[str, Any]] | None:
+    """`value` as content blocks, if that is what it is."""
+    if value is None:
+        return []
+    if isinstance(value, _CONTENT):
+        return [_dump(value)]
+    if (
+        isinstance(value, list | tuple)
+        and value
+        and all(isinstance(item, (*_CONTENT, str)) for item in value)
+        and any(isinstance(item, _CONTENT) for item in value)
+    ):
+        return [_text(item) if isinstance(item, str) else _dump(item) for item in value]
+    return None
+
+
+def render_prompt(value: Any, description: str | None) -> dict[str, Any]:
+    """The members of a `GetPromptResult`: text, content and messages are all accepted.
+
+    Raises:
+        HandlerError: the value is none of those.
+    """
+    if isinstance(value, GetPromptResult):
+        return _dump(value)
+    items = value if isinstance(value, list | tuple) else [value]
+    result: dict[str, Any] = {"messages": [_message(item) for item in items]}
+    if description:
+        result["description"] = description
+    return result
+
+
+def _message(item: Any) -> dict[str, Any]:
+    if isinstance(item, PromptMessage):
+        return _dump(item)
+    if isinstance(item, str):
+        return {"role": "user", "content": _text(item)}
+    if isinstance(item, _CONTENT):
+        return {"role": "user", "content": _dump(item)}
+    raise HandlerError(
+        f"A prompt returns text, content or PromptMessage objects, not {type(item).__name__}"
+    )
+
+
+def render_resource(value: Any, uri: str, mime_type: str | None) -> dict[str, Any]:
+    """The members of a `ReadResourceResult` but for the caching hints.
+
+    Raises:
+        HandlerError: the value cannot be sent, or is empty (an empty `contents` would be
+            ambiguous: server/resources §Error Handling).
+    """
+    if isinstance(value, ReadResourceResult):
+        result = _dump(value)
+        result.pop("ttlMs", None)
+        result.pop("cacheScope", None)
+        return result
+    if isinstance(value, _CONTENTS):
+        return {"contents": [_dump(value)]}
+    if value is None or value == []:
+        raise HandlerError(
+            "A resource returned nothing. Raise HTTPException(404) if it is not there"
+        )
+    if isinstance(value, list) and all(isinstance(item, _CONTENTS) for item in value):
+        return {"contents": [_dump(item) for item in value]}
+    return {"contents": [{"uri": uri, **_contents(value, mime_type)}]}
+
+
+def _contents(value: Any, mime_type: str | None) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"mimeType": mime_type or "text/plain", "text": value}
+    if isinstance(value, bytes):
+        blob = base64.b64encode(value).decode()
+        return {"mimeType": mime_type or "application/octet-stream", "blob": blob}
+    if isinstance(value, BaseModel | Mapping | list | tuple) or is_dataclass(value):
+        text = to_json(value, by_alias=True, inf_nan_mode="null").decode()
+        return {"mimeType": mime_type or "application/json", "text": text}
+    raise HandlerError(
+        f"A resource returns text, bytes, data or resource contents, not {type(value).__name__}"
+    )
+
+
+def render_completion(values: Iterable[Any]) -> dict[str, Any]:
+    """The members of a `CompleteResult`: at most 100 values (server/utilities/completion)."""
+    offered = [str(value) for value in values]
+    return {
+        "completion": {
+            "values": offered[:100],
+            "total": len(offered),
+            "hasMore": len(offered) > 100,
+        }
+    }
