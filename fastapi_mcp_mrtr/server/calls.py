@@ -48,7 +48,7 @@ _LEVELS: Final[Mapping[str, int]] = {level: severity for severity, level in enum
 class ClientLeft(BaseException):
     """The client closed the connection, which cancels the call (streamable-http §Cancellation).
 
-    Yield-dependencies see it and roll back. No `Exception`, so that nothing reports it as a failure.
+    Yield-dependencies see it and roll back. It is no `Exception`: nothing should report it.
     """
 
 

@@ -33,6 +33,9 @@ from .telemetry import round_span
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
+Answer = dict[str, Any] | bytes | Subscription
+"""The result of a request: its members, or their JSON, or a subscription to stream."""
+
 SUPPORTED_VERSIONS: Final = ("2026-07-28",)
 
 
@@ -75,8 +78,8 @@ class MCPServer:
         self._bus = bus
         self.clock = clock
 
-    async def answer(self, call: Call) -> "dict[str, Any] | bytes | Subscription":
-        """The result of a request: its members, or their JSON, or a subscription to stream.
+    async def answer(self, call: Call) -> Answer:
+        """Serve a request.
 
         Raises:
             MCPError: the error to answer with.
@@ -443,7 +446,7 @@ def _validation_text(error: ValidationError) -> str:
     return "Invalid arguments\n" + "\n".join(problems)
 
 
-_METHODS: Final[Mapping[str, Callable[[MCPServer, Call], Awaitable[Any]]]] = {
+_METHODS: Final[Mapping[str, Callable[[MCPServer, Call], Awaitable[Answer]]]] = {
     "server/discover": MCPServer._discover,
     "tools/list": MCPServer._list,
     "tools/call": MCPServer._call_tool,
