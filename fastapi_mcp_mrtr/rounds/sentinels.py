@@ -127,8 +127,11 @@ Rounds = AsyncGenerator[_Yielded[T], Any]
 `T` is the type of the result, which gives a tool its output schema.
 """
 
-SyncRounds = Generator[_Yielded[T], Any, T]
-"""What a `def` handler that yields returns: `def book(...) -> SyncRounds[Booking]`."""
+SyncRounds = Generator[_Yielded[T], Any, T | None]
+"""What a `def` handler that yields returns: `def book(...) -> SyncRounds[Booking]`.
+
+Its result is what it returns. It may be yielded too; `return None` then tells mypy so.
+"""
 
 
 def need_input(key: str, message: str, schema: Any) -> NeedInput:
