@@ -80,7 +80,7 @@ class _Sent:
     meta: Meta
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Round(Generic[R]):
     """One round of a flow: what was asked, or how the call ended.
 
@@ -100,10 +100,15 @@ class Round(Generic[R]):
     number: int
     reply: Reply
     asks: Mapping[str, Ask]
-    history: tuple[tuple[Ask, ...], ...] = field(repr=False)
-    _channel: Channel = field(repr=False)
-    _sent: _Sent = field(repr=False)
-    _state: Any = field(repr=False)
+    history: tuple[tuple[Ask, ...], ...]
+    _channel: Channel
+    _sent: _Sent
+    _state: Any
+
+    def __repr__(self) -> str:
+        asked = f"asks {', '.join(self.asks)}" if self.asks else "waits"
+        outcome = asked if self.kind == "input_required" else f"{self.kind} {self.reply.text}"
+        return f"<Round {self.number} of {self.label}: {outcome}>"
 
     @property
     def kind(self) -> Outcome:

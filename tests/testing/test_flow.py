@@ -1,5 +1,6 @@
 """Whole flows and single rounds, against a server that plays a script."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -227,6 +228,17 @@ def test_a_round_shows_what_was_asked() -> None:
     assert first.asks["seat"].message == "Which seat?"
     assert list(first.asks["seat"].schema["properties"]) == ["row", "letter"]
     assert first.transcript() == "  round 1, seat: Which seat?"
+
+
+def test_a_round_prints_as_what_happened() -> None:
+    """A failed assertion shows the round, so it has to be short; decision."""
+    client, _ = play(asking("s1", seat=SEAT, confirm=CONFIRM), asking("s2"), failed(-32602, "No"))
+    first = client.begin_tool("book")
+    assert repr(first) == "<Round 1 of tools/call book: asks seat, confirm>"
+    second = first.answer({"seat": A4, "confirm": True})
+    assert repr(second) == "<Round 2 of tools/call book: waits>"
+    third = second.wait()
+    assert repr(third).startswith("<Round 3 of tools/call book: error {")
 
 
 def test_a_round_answers_step_by_step() -> None:
@@ -473,7 +485,7 @@ def test_tampering_changes_one_bit_of_one_character(token: str, data: st.DataObj
     changed = round_.tamper(where, bit=bit)
     bad = str(changed.request_state)
     assert [i for i in range(len(token)) if bad[i] != token[i]] == [where % len(token)]
-    assert bad.replace("-", "").replace("_", "").isalnum()
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", bad)
     assert changed.tamper(where, bit=bit).request_state == token
     assert round_.request_state == token
 
