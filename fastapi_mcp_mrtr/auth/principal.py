@@ -8,7 +8,7 @@ What is returned is read in this order:
 
 | the dependency returned | the principal is |
 |---|---|
-| `None` | anonymous, an explicit marker that equals no other principal |
+| `None` | anonymous: a marker of its own, the same for all who are |
 | anything, with `principal_key=` set | what `principal_key(value)` returns, read as below |
 | a mapping | its identity claims, as in a verified token |
 | an object with `mcp_principal_key` | that attribute, or what that method returns, read as below |
@@ -21,22 +21,25 @@ elicitation is bound "to the client and user identity" (client/elicitation §Sec
 `sub` the client alone is the principal, as for client credentials. Nothing that changes when a
 token is refreshed (`jti`, `exp`, `scope`, `act`, `cnf`) is part of it.
 
+A state of one principal opens for no other, so anonymous callers are not protected from each other,
+and who logs in between two rounds starts over. To tell anonymous callers apart, return something
+that does: a cookie's value, a client certificate, a network.
+
 Whatever is empty is refused at every depth, and so are a bare `bool` and a mapping that names
 nobody: a dependency that is broken must not turn all its callers into one shared principal.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 from uuid import UUID
 
-from fastapi_mcp_mrtr.protocol.canonical import canonical
+_ANONYMOUS: Final = b'["anonymous"]'
 
-_ANONYMOUS: Final = canonical(["anonymous"])
-
-_CLIENT: Final = ("client_id", "azp", "appid")
 _TENANT: Final = ("tid", "tenant", "org_id")
+_CLIENT: Final = ("client_id", "azp", "appid")
 
-# A principal is flat in practice; the limit only keeps a cyclic list from recursing for ever.
+# A principal is flat in practice; the limit keeps a list that contains itself from recursing.
 _MAX_DEPTH: Final = 8
 
 _REMEDY: Final = (
@@ -46,9 +49,9 @@ _REMEDY: Final = (
 
 
 def principal_key_bytes(value: Any, principal_key: Callable[[Any], Any] | None = None) -> bytes:
-    """Encode the principal that a dependency returned. Never empty.
+    """Encode the principal that a dependency returned: JSON, ASCII only, never empty.
 
-    Raises: TypeError, when the value names nobody; it quotes types and claim names only.
+    Raises: TypeError, when the value names nobody. It quotes types and claim names, no values.
     """
     if value is None:
         return _ANONYMOUS
@@ -58,58 +61,54 @@ def principal_key_bytes(value: Any, principal_key: Callable[[Any], Any] | None =
         own = value.mcp_principal_key
         value = _named(own() if callable(own) else own, "mcp_principal_key is None")
     if isinstance(value, Mapping):
-        return canonical(["claims", _claims(value)])
+        return f'["claims",{",".join(_claims(value))}]'.encode("ascii")
     if isinstance(value, bool):
         raise _refused("A bool says that somebody passed, not who")
-    return canonical(_typed(value, _MAX_DEPTH))
+    return _typed(value, _MAX_DEPTH).encode("ascii")
 
 
-def _claims(claims: Mapping[Any, Any]) -> dict[str, Any]:
-    """Pick the identity out of a token's claims."""
-    picked = {name: claims[name] for name in ("iss", *_TENANT) if claims.get(name) is not None}
-    # A `sub` that is there and null is broken; it must not pass for a client without a user.
-    if "sub" in claims:
-        picked["sub"] = claims["sub"]
-    for name in _CLIENT:
+def _claims(claims: Mapping[Any, Any]) -> Iterator[str]:
+    """Spell the identity among a token's claims; those that are null count as absent."""
+    for name in ("iss", *_TENANT):
         if claims.get(name) is not None:
-            picked["client"] = claims[name]
-            break
-    if not ("sub" in picked or "client" in picked):
+            yield _claim(name, claims[name])
+    client = next((claims[name] for name in _CLIENT if claims.get(name) is not None), None)
+    if client is not None:
+        yield _claim("client", client)
+    # But a `sub` that is null is a broken one: it must not pass for a client without a user.
+    if "sub" in claims:
+        yield _claim("sub", claims["sub"])
+    elif client is None:
         raise _refused(f"A mapping without sub and without {', '.join(_CLIENT)} names nobody")
-    return {name: _claim(name, value) for name, value in picked.items()}
 
 
-def _claim(name: str, value: Any) -> list[Any]:
-    if isinstance(value, str | int) and not isinstance(value, bool):
-        return _typed(value, 0)
-    raise _refused(f"The claim {name!r} is a {type(value).__name__}, not a string")
+def _claim(name: str, value: Any) -> str:
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise _refused(f"The claim {name!r} is a {type(value).__name__}, not a string")
+    return f'["{name}",{_typed(value, 0)}]'
 
 
-def _typed(value: Any, depth: int) -> list[Any]:
-    """Spell a value as JSON with its type, so that equal spellings mean equal values."""
+def _typed(value: Any, depth: int) -> str:
+    """Spell a value as JSON with its type, so that equal spellings mean equal principals."""
     match value:
+        case str() if value:
+            return f'["s",{encode_basestring_ascii(value)}]'
         case bool():
-            return ["c", value]
+            return '["c",true]' if value else '["c",false]'
         case int():
             # Hexadecimal, because Python refuses to print very long decimal numbers.
-            return ["i", format(int(value), "x")]
+            return f'["i","{int(value):x}"]'
         case UUID():
-            return ["u", value.hex]
-        case str() if value:
-            return ["s", str.__str__(value)]
+            return f'["u","{value.hex}"]'
         case bytes() if value:
-            return ["b", value.hex()]
+            return f'["b","{value.hex()}"]'
         case tuple() | list() if value and depth:
-            return ["t", *(_typed(item, depth - 1) for item in value)]
+            return f'["t",{",".join([_typed(item, depth - 1) for item in value])}]'
         case frozenset() | set() if value and depth:
-            return ["f", *_in_order(_typed(item, depth - 1) for item in value)]
+            return f'["f",{",".join(sorted([_typed(item, depth - 1) for item in value]))}]'
         case str() | bytes() | tuple() | list() | frozenset() | set() if not value:
             raise _refused(f"An empty {type(value).__name__} names nobody")
     raise _refused(f"A {type(value).__name__} is not an identity by itself")
-
-
-def _in_order(spellings: Iterable[list[Any]]) -> list[list[Any]]:
-    return sorted(spellings, key=canonical)
 
 
 def _named(value: Any, otherwise: str) -> Any:

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 # ASCII escapes spell every string, lone surrogates included. `allow_nan` so that no float raises.
@@ -70,7 +71,7 @@ def _pieces(container: dict[str, Any] | Sequence[Any]) -> Iterator[Any]:
     if isinstance(container, dict):
         yield _Text("{")
         for key in sorted(container):
-            yield _Text(f"{separator}{_ENCODER.encode(key)}:")
+            yield _Text(f"{separator}{encode_basestring_ascii(key)}:")
             yield container[key]
             separator = ","
         yield _Text("}")

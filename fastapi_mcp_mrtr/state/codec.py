@@ -19,6 +19,13 @@ from .keys import KeyRing
 REQUEST_STATE: Final = b"request-state"
 CURSOR: Final = b"cursor"
 
+NOT_BASE64URL: Final = "not canonical base64url"
+OTHER_FORMAT: Final = "token of another format"
+UNKNOWN_KID: Final = "sealed under an unknown kid"
+SEAL_BROKEN: Final = "seal broken"
+REASONS: Final = (NOT_BASE64URL, OTHER_FORMAT, UNKNOWN_KID, SEAL_BROKEN)
+"""The words the log may use for a token that does not open."""
+
 _VERSION: Final = 1
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
@@ -34,8 +41,8 @@ class RequestStateCodec(Protocol):
     """Anything that can seal: the built-in AES-GCM, a JWE, a KMS.
 
     A token made for one purpose must not open for another. `unseal` may raise whatever it likes:
-    every exception rejects the token. Raise `RequestStateError(reason)` to choose the words in the
-    log; the reason must not quote the token.
+    every exception rejects the token. The log shows the class of the exception, since its message
+    may quote the token; or the reason of a `RequestStateError` if it is one of `REASONS`.
     """
 
     def seal(self, payload: bytes, *, purpose: bytes) -> str:
@@ -78,19 +85,19 @@ class AESGCMCodec:
         """
         raw = _decode(token)
         if not (len(raw) > 1 and raw[0] == _VERSION):
-            raise RequestStateError("not a token of this version")
+            raise RequestStateError(OTHER_FORMAT)
         nonce_at = 2 + raw[1]
         sealed_at = nonce_at + _NONCE_BYTES
         if not len(raw) >= sealed_at + _TAG_BYTES:
-            raise RequestStateError("token too short")
+            raise RequestStateError(OTHER_FORMAT)
         header = raw[:nonce_at]
         cipher = self._ciphers.get(header)
         if cipher is None:
-            raise RequestStateError("sealed under an unknown kid")
+            raise RequestStateError(UNKNOWN_KID)
         try:
             return cipher.decrypt(raw[nonce_at:sealed_at], raw[sealed_at:], header + purpose)
         except InvalidTag:
-            raise RequestStateError("seal broken") from None
+            raise RequestStateError(SEAL_BROKEN) from None
 
 
 def _header(kid: str) -> bytes:
@@ -108,8 +115,8 @@ def _decode(token: str) -> bytes:
         text = token.encode("ascii").translate(_FROM_URLSAFE) + b"=" * (-len(token) % 4)
         raw = binascii.a2b_base64(text)
     except ValueError:
-        raise RequestStateError("not base64url") from None
+        raise RequestStateError(NOT_BASE64URL) from None
     # The decoder skips what it does not know; only the canonical spelling survives the way back.
     if binascii.b2a_base64(raw, newline=False) != text:
-        raise RequestStateError("not canonical base64url")
+        raise RequestStateError(NOT_BASE64URL)
     return raw

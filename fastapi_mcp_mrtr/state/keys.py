@@ -37,7 +37,9 @@ class Secret:
     def __init__(self, kid: str, value: bytes | str) -> None:
         if not _KID.fullmatch(kid):
             raise ValueError(f"A kid is 1 to 32 characters of A-Z a-z 0-9 _ . - and not {kid!r}.")
-        material = value.encode() if isinstance(value, str) else bytes(value)
+        material = value.encode() if isinstance(value, str) else value
+        if not isinstance(material, bytes):
+            raise TypeError(f"The secret {kid!r} must be bytes or a string.")
         if not len(material) >= _MIN_SECRET_BYTES:
             raise ValueError(
                 f"The secret {kid!r} has {len(material)} bytes; at least {_MIN_SECRET_BYTES} "
@@ -122,8 +124,9 @@ class KeyRing:
         """
         key = self._derived.get((kid, purpose))
         if key is None:
+            secret = self._secrets[kid]
             # A kid has no NUL, so the parts cannot run into each other.
-            info = b"\0".join((_INFO, kid.encode(), purpose))
-            key = HKDF(SHA256(), _KEY_BYTES, salt=None, info=info).derive(self._secrets[kid])
+            info = b"\0".join((_INFO, kid.encode("ascii"), purpose))
+            key = HKDF(SHA256(), _KEY_BYTES, salt=None, info=info).derive(secret)
             self._derived[kid, purpose] = key
         return key
