@@ -8,6 +8,7 @@ from fastapi_mcp_mrtr.testing.answers import CANCEL, DECLINE, Ask, Raw, Refusal,
 from fastapi_mcp_mrtr.testing.client import MCPTestClient
 from fastapi_mcp_mrtr.testing.connection import ALL_CAPABILITIES
 from fastapi_mcp_mrtr.testing.failures import (
+    AnswerNotAccepted,
     AnswersNotAsked,
     ErrorReply,
     ProtocolViolation,
@@ -24,6 +25,7 @@ __all__ = [
     "CANCEL",
     "DECLINE",
     "OMIT",
+    "AnswerNotAccepted",
     "Answers",
     "AnswersNotAsked",
     "Ask",

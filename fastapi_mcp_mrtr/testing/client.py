@@ -114,6 +114,7 @@ class MCPTestClient(Connection):
         Raises:
             UnansweredQuestion: The tool asks what `answers` does not have.
             AnswersNotAsked: `answers` has what the tool never asked.
+            AnswerNotAccepted: It asks the same again after the same answer.
             TooManyRounds: It asks or waits longer than `max_rounds` and `max_waits`.
             ErrorReply: It ended with a JSON-RPC error.
             RejectedRequest: The app answered with plain HTTP.

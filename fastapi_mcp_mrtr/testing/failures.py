@@ -4,6 +4,7 @@
 AssertionError
 ├── UnansweredQuestion     the server asked what the test does not answer
 ├── AnswersNotAsked        the test answers what the server never asked
+├── AnswerNotAccepted      the server keeps asking what the test keeps answering the same way
 ├── TooManyRounds          the flow did not end
 ├── UnexpectedOutcome      the test wanted a result, an ask or an error and got another of the three
 └── ProtocolViolation      the server broke a rule of the specification
@@ -33,7 +34,7 @@ class UnansweredQuestion(AssertionError):
         self.asks = tuple(asks)
         self.given = tuple(given)
         super().__init__(
-            f"{label} asks what the test does not answer:\n{_listed(self.asks)}\n"
+            f"{label} asks what the test does not answer:\n{listed(self.asks)}\n"
             f"Answers given: {_names(self.given)}"
         )
 
@@ -44,9 +45,16 @@ class AnswersNotAsked(AssertionError):
     def __init__(self, label: str, keys: Iterable[str], asked: Sequence[Ask]) -> None:
         self.keys = tuple(keys)
         self.asked = tuple(asked)
-        super().__init__(
-            f"{label} never asked: {_names(self.keys)}\nAsked were:\n{_listed(self.asked)}"
-        )
+        questions = listed(self.asked) or "  nothing"
+        super().__init__(f"{label} never asked: {_names(self.keys)}\nAsked were:\n{questions}")
+
+
+class AnswerNotAccepted(AssertionError):
+    """The server asks the same again after the same answer: `ask` says why, if the server does."""
+
+    def __init__(self, label: str, ask: Ask, sent: object) -> None:
+        self.ask = ask
+        super().__init__(f"{label} does not accept the answer {sent!r}:\n{listed([ask])}")
 
 
 class TooManyRounds(AssertionError):
@@ -94,8 +102,10 @@ _HINTS = {
 """What usually lies behind a status."""
 
 
-def _listed(asks: Sequence[Ask]) -> str:
-    return "\n".join(f"  {ask.key}: {ask.message}" for ask in asks) or "  nothing"
+def listed(asks: Iterable[Ask], where: str = "") -> str:
+    """The asks in words, one below the other."""
+    lines = (f"  {where}{ask.key}: {ask.message}".replace("\n", "\n    ") for ask in asks)
+    return "\n".join(lines)
 
 
 def _names(keys: Iterable[str]) -> str:

@@ -10,11 +10,13 @@ from pydantic import BaseModel
 
 from fastapi_mcp_mrtr.testing.answers import Ask, envelope
 from fastapi_mcp_mrtr.testing.failures import (
+    AnswerNotAccepted,
     AnswersNotAsked,
     ErrorReply,
     TooManyRounds,
     UnansweredQuestion,
     UnexpectedOutcome,
+    listed,
 )
 from fastapi_mcp_mrtr.testing.wire import (
     MCP_NAME_SOURCE,
@@ -340,7 +342,16 @@ def _answered(round_: Round[R], answers: Answers, rounds: int, most: int) -> Rou
     _limit(round_, "asked", rounds, most)
     if missing := [ask for key, ask in round_.asks.items() if key not in answers]:
         raise UnansweredQuestion(f"Round {round_.number} of {round_.label}", missing, answers)
-    return round_.answer({key: answers[key] for key in round_.asks})
+    following = round_.answer({key: answers[key] for key in round_.asks})
+    for key, ask in following.asks.items():
+        before, sent = _answer_sent(round_, key), _answer_sent(following, key)
+        if before == sent and key in round_.asks and round_.asks[key].params == ask.params:
+            raise AnswerNotAccepted(f"Round {following.number} of {round_.label}", ask, sent)
+    return following
+
+
+def _answer_sent(round_: Round[Any], key: str) -> Any:
+    return round_._sent.params.get("inputResponses", {}).get(key, OMIT)
 
 
 def _limit(round_: Round[Any], verb: str, count: int, most: int) -> None:
@@ -353,9 +364,5 @@ def _limit(round_: Round[Any], verb: str, count: int, most: int) -> None:
 
 
 def _transcript(history: tuple[tuple[Ask, ...], ...]) -> str:
-    lines = [
-        f"  round {number}, {ask.key}: {ask.message}"
-        for number, asks in enumerate(history, start=1)
-        for ask in asks
-    ]
-    return "\n".join(lines) or "  nothing"
+    rounds = (listed(asks, f"round {number}, ") for number, asks in enumerate(history, start=1))
+    return "\n".join(filter(None, rounds)) or "  nothing"

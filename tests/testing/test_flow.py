@@ -13,6 +13,7 @@ from mcp_types import CallToolResult
 from fastapi_mcp_mrtr.testing import (
     DECLINE,
     OMIT,
+    AnswerNotAccepted,
     AnswersNotAsked,
     Ask,
     ErrorReply,
@@ -149,10 +150,32 @@ def test_a_question_asked_again_may_get_another_answer() -> None:
 
 def test_rounds_are_bounded() -> None:
     """A server that asks for ever ends the test; decision."""
-    client, seen = play(*[asking("s", seat=SEAT)] * 4, max_rounds=3)
+    asks = [asking("s", seat=form(f"Seat {n}?", row={"type": "integer"})) for n in range(4)]
+    client, seen = play(*asks, max_rounds=3)
     with pytest.raises(TooManyRounds, match=r"asked more than 3 times\. Asked were:\n  round 1"):
         client.call_tool("book", answers={"seat": A4})
     assert len(seen) == 4
+
+
+def test_an_answer_that_the_server_does_not_accept_is_named() -> None:
+    """Three rounds tell what sixteen would not: the answer is wrong; decision."""
+    again = form("Which seat?\n(row: must be at most 40)", row={"type": "integer"})
+    client, seen = play(asking("s1", seat=SEAT), asking("s2", seat=again), asking("s3", seat=again))
+    with pytest.raises(AnswerNotAccepted) as failure:
+        client.call_tool("book", answers={"seat": {"row": 99}})
+    assert len(seen) == 3
+    assert failure.value.ask.key == "seat"
+    assert str(failure.value) == (
+        "Round 3 of tools/call book does not accept the answer "
+        "{'action': 'accept', 'content': {'row': 99}}:\n"
+        "  seat: Which seat?\n    (row: must be at most 40)"
+    )
+
+
+def test_a_question_asked_the_same_way_may_get_another_answer() -> None:
+    """A corrected answer is a new one; decision."""
+    client, _ = play(*[asking("s", seat=SEAT)] * 3, asking("s", confirm=CONFIRM), done())
+    client.call_tool("book", answers={"seat": lambda ask: {"row": ask.times}, "confirm": True})
 
 
 def test_an_error_at_the_end_comes_with_what_was_asked() -> None:
