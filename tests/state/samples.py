@@ -13,6 +13,8 @@ from fastapi_mcp_mrtr.state.security import FlowState, RequestBinding, StateSecu
 OLD = Secret("2026-07", bytes(range(32)))
 NEW = Secret("2026-08", bytes(range(100, 132)))
 RING = KeyRing(primary=OLD)
+# Not random, because pytest-xdist wants the same parameters in every process.
+FIXED_CODEC = AESGCMCodec(RING, entropy=lambda size: b"twelve bytes"[:size])
 
 NOW = 1_785_000_000.25
 TTL = 600.0

@@ -19,10 +19,10 @@ from fastapi_mcp_mrtr.state.codec import (
 )
 from fastapi_mcp_mrtr.state.keys import KeyRing, Secret
 
-from .samples import NEW, OLD, RING
+from .samples import FIXED_CODEC, NEW, OLD, RING
 
 CODEC = AESGCMCodec(RING)
-TOKEN = CODEC.seal(b'{"seat": "4A"}', purpose=REQUEST_STATE)
+TOKEN = FIXED_CODEC.seal(b'{"seat": "4A"}', purpose=REQUEST_STATE)
 
 
 def raw(token: str) -> bytes:

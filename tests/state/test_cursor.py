@@ -10,10 +10,10 @@ from fastapi_mcp_mrtr.errors import INVALID_PARAMS, MCPError
 from fastapi_mcp_mrtr.state.codec import AESGCMCodec, RequestStateCodec
 from fastapi_mcp_mrtr.state.cursor import open_cursor, seal_cursor
 
-from .samples import RING, OpenCodec, seal, security
+from .samples import FIXED_CODEC, RING, OpenCodec, seal, security
 
 CODEC = AESGCMCodec(RING)
-CURSOR = seal_cursor(CODEC, "tools/list", "book_seat")
+CURSOR = seal_cursor(FIXED_CODEC, "tools/list", "book_seat")
 
 
 def refuse(cursor: object, list_name: str = "tools/list", codec: RequestStateCodec = CODEC) -> None:

@@ -4,13 +4,9 @@ Whoever changes the payload or the token format raises the format number and the
 turned into refusals, beside new ones.
 """
 
-from fastapi_mcp_mrtr.state.codec import AESGCMCodec
 from fastapi_mcp_mrtr.state.cursor import open_cursor, seal_cursor
 
-from .samples import BINDING, FLOW, NOW, RING, seal, security
-
-NONCE = b"twelve bytes"
-CODEC = AESGCMCodec(RING, entropy=lambda size: NONCE[:size])
+from .samples import BINDING, FIXED_CODEC, FLOW, NOW, seal, security
 
 STATE = (
     "AQcyMDI2LTA3dHdlbHZlIGJ5dGVzzCIl61zr2k4BGU9OP1PSEPyJMyIcG9stJ1LVQsUBd-RUfIdHL9b0_DJUoRDz"
@@ -30,14 +26,14 @@ def test_state_opens() -> None:
 
 def test_state_is_sealed_the_same() -> None:
     """decision: during an update, workers of the earlier version open what this one seals."""
-    assert seal(security(CODEC)) == STATE
+    assert seal(security(FIXED_CODEC)) == STATE
 
 
 def test_cursor_opens() -> None:
     """decision: a client may page on through an update."""
-    assert open_cursor(CODEC, "tools/list", CURSOR) == "book_seat"
+    assert open_cursor(FIXED_CODEC, "tools/list", CURSOR) == "book_seat"
 
 
 def test_cursor_is_sealed_the_same() -> None:
     """decision: and the other way round."""
-    assert seal_cursor(CODEC, "tools/list", "book_seat") == CURSOR
+    assert seal_cursor(FIXED_CODEC, "tools/list", "book_seat") == CURSOR

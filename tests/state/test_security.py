@@ -26,6 +26,7 @@ from fastapi_mcp_mrtr.state.security import FlowState, RequestBinding, StateSecu
 
 from .samples import (
     BINDING,
+    FIXED_CODEC,
     FLOW,
     JOURNAL,
     LIFETIME,
@@ -41,7 +42,7 @@ from .samples import (
 )
 
 STATES = security()
-TOKEN = seal(STATES)
+TOKEN = seal(security(FIXED_CODEC))
 CLAIMS = [
     "format",
     "audience",
