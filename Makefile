@@ -5,7 +5,7 @@
 #   make lint          formatting, rules, layers
 #   make types         mypy --strict and pyright
 #   make conformance   the official suite against the fixture server
-#   make lowest        the tests again, on the lowest versions that pyproject.toml admits
+#   make lowest        the tests and the suite again, on the lowest versions that pyproject.toml admits
 #   make format        rewrites what `make lint` would refuse
 #   make check         lint, types, conformance, test: what .ci/run calls
 
@@ -81,13 +81,14 @@ conformance: $(SUITE)/node_modules/.installed
 	$(BIN)/python -m tests.conformance.run
 
 # The bounds of [project.dependencies] as equalities; everything else as pip chooses.
-lowest: $(VENV)/.test
-	$(BIN)/python tests/lowest.py > $(VENV)/lowest.txt
+lowest: $(SUITE)/node_modules/.installed
+	$(BIN)/python -m tests.lowest > $(VENV)/lowest.txt
 	@cat $(VENV)/lowest.txt
 	test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--editable . --group lowest --constraint $(VENV)/lowest.txt
+	$(LOWEST)/bin/python -m tests.conformance.run
 	$(LOWEST)/bin/python -m pytest --no-cov $(PYTEST_ARGS)
 
 # The tests come last, so that the last line is their summary.

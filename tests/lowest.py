@@ -1,6 +1,6 @@
 """Print the lower bound of every dependency as an equality: a constraints file for pip.
 
-    python tests/lowest.py > constraints.txt
+    python -m tests.lowest > constraints.txt
 
 A bound that nothing ever runs on is a guess. `make lowest` runs the tests on these.
 """
