@@ -1,0 +1,45 @@
+"""What a deployment of the desk chooses, and the environment variables it chooses with."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from fastapi_mcp_mrtr import Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Defaults fit one process on a laptop.
+
+    Attributes:
+        database: the SQLite file; created and filled when missing.
+        secret: seals `requestState`. Several workers must share one; `None` makes one per process.
+        public_url: where browsers reach the app, such as "https://desk.example.com". `None` takes
+            it from each request, which is right unless a proxy hides it.
+        hold_seconds: how long a seat stays held without being paid for.
+        patience: how many seconds a round waits for a payment before it answers "not yet".
+        partner_pause: how many seconds each partner takes in the slow fare comparison.
+    """
+
+    database: Path = Path("travel-desk.sqlite3")
+    secret: Secret | None = None
+    public_url: str | None = None
+    hold_seconds: float = 15 * 60
+    patience: float = 10.0
+    partner_pause: float = 0.5
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """Read `TRAVEL_DESK_DATABASE`, `TRAVEL_DESK_SECRET` (32 bytes or more) and so on."""
+        defaults = cls()
+        secret = environ.get("TRAVEL_DESK_SECRET")
+        return cls(
+            database=Path(environ.get("TRAVEL_DESK_DATABASE", defaults.database)),
+            secret=Secret("desk", secret) if secret else None,
+            public_url=environ.get("TRAVEL_DESK_URL") or None,
+            hold_seconds=float(environ.get("TRAVEL_DESK_HOLD_SECONDS", defaults.hold_seconds)),
+            patience=float(environ.get("TRAVEL_DESK_PATIENCE", defaults.patience)),
+            partner_pause=float(environ.get("TRAVEL_DESK_PARTNER_PAUSE", defaults.partner_pause)),
+        )
