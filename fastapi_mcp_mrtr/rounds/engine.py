@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 from fastapi_mcp_mrtr.errors import HandlerError, InputCancelled, InputDeclined, InputRefused
 
 from .asks import Ask, Sentinel
-from .flows import AsyncFlow, SyncFlow, call_safely
+from .flows import AsyncFlow, SyncFlow, in_thread
 from .journal import Journal
 from .replay import Replay
 from .sentinels import Log, NotYet, Prefixed, Progress, Step
@@ -119,8 +119,8 @@ async def run_round(
         HandlerError: The handler contradicts itself or its earlier rounds.
         Exception: Whatever the handler raises.
     """
-    in_thread = form is HandlerForm.SYNC_FUNCTION
-    value = await host.in_thread(call_safely, call) if in_thread else call()
+    in_worker = form is HandlerForm.SYNC_FUNCTION
+    value = await in_thread(host, call) if in_worker else call()
     if inspect.isawaitable(value):
         value = await value
     # A plain wrapper around a generator handler hands out its generator.
@@ -233,7 +233,7 @@ class _Run:
             result = await step.fn(*step.args, **step.kwargs)
         else:
             call = partial(step.fn, *step.args, **step.kwargs)
-            result = await self._host.in_thread(call_safely, call)
+            result = await in_thread(self._host, call)
             if inspect.isawaitable(result):
                 result = await result
         return self._final(self._replay.record, step, key, result)

@@ -2,8 +2,8 @@
 
 Pure: no I/O, no framework. It resumes and closes; it does not know what is yielded.
 
-An exception on its way into a generator is never kept in a local variable: it would hold the frame
-that holds it, and leave work for the cycle collector on every refusal.
+An exception on its way is never kept in a variable of a frame it passes through: it would hold the
+frame that holds it, and leave work for the cycle collector on every refusal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from fastapi_mcp_mrtr.errors import HandlerError
 
@@ -81,14 +81,13 @@ class SyncFlow:
 
     async def send(self, value: Any) -> Resumed:
         """Resume with what the `yield` gives back."""
-        return await self._threads.in_thread(_send, self._generator, value)
+        return await in_thread(self._threads, _send, self._generator, value)
 
     async def throw(self, error: BaseException) -> Resumed:
         """Resume with an exception at the `yield`."""
-        # In a box that is emptied over there, because others keep the arguments of their calls.
         box = [error]
         del error
-        return await self._threads.in_thread(_throw, self._generator, box)
+        return await in_thread(self._threads, _throw, self._generator, box)
 
     async def close(self) -> None:
         """Unwind it, if it has not ended.
@@ -98,22 +97,34 @@ class SyncFlow:
         """
         if self._generator.gi_frame is None:
             return
-        if not await self._threads.in_thread(_close, self._generator):
+        if not await in_thread(self._threads, _close, self._generator):
             raise HandlerError(_STUBBORN)
 
 
-_STUBBORN = (
+_STUBBORN: Final = (
     "A handler caught GeneratorExit and yielded again. At an ask the handler is closed; let "
     "GeneratorExit pass, and do not yield in a `finally` or a bare `except`."
 )
 
 
-def call_safely(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-    """Call `fn` in a thread. StopIteration cannot cross a future, so it becomes a RuntimeError."""
+async def in_thread(threads: Threads, fn: Callable[..., R], *args: Any) -> R:
+    """Call `fn` in a worker thread. Its exceptions cross in a box that is emptied on this side.
+
+    A future would keep them, and cannot carry StopIteration at all.
+    """
+    box: list[BaseException] = []
+    value = await threads.in_thread(_boxed, box, fn, *args)
+    if box:
+        raise box.pop()
+    return cast(R, value)
+
+
+def _boxed(box: list[BaseException], fn: Callable[..., R], *args: Any) -> R | None:
     try:
-        return fn(*args, **kwargs)
-    except StopIteration as error:
-        raise RuntimeError("A function raised StopIteration") from error
+        return fn(*args)
+    except BaseException as error:
+        box.append(error)
+        return None
 
 
 def _send(generator: GeneratorType[Any, Any, Any], value: Any) -> Resumed:

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from .asks import Action
 
-_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
+_ACTIONS: Final = ("accept", "decline", "cancel")
 
 
 class Answer(NamedTuple):

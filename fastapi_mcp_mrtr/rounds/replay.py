@@ -136,6 +136,7 @@ class Replay:
         except MalformedAnswer as error:
             raise MCPError(INVALID_PARAMS, f"inputResponses[{key!r}] is no valid {error}") from None
         self.journal.answers[key] = Answer(digest, action, content)
+        self.journal.asked.pop(key, None)
         return action, value
 
     def _reworded(self, key: str) -> None:

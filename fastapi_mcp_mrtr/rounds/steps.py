@@ -18,9 +18,9 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import AnyUrl, BaseModel, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-from pydantic_core import MultiHostUrl, Url, from_json, to_json
+from pydantic_core import Url, from_json, to_json
 
 from fastapi_mcp_mrtr.protocol.canonical import canonical, digest
 
@@ -140,7 +140,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 
 # --- calls -----------------------------------------------------------------------------------
 
-_SPELLED: Final = (datetime, date, time, timedelta, Decimal, UUID, PurePath, Url, MultiHostUrl)
+_SPELLED: Final = (datetime, date, time, timedelta, Decimal, UUID, PurePath, AnyUrl, Url)
 """Types whose text says everything about a value. Others count by the name of their type alone."""
 
 
