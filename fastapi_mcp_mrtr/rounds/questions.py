@@ -122,9 +122,9 @@ _PLAIN: Final = (
     ast.Dict,
     ast.Constant,
     ast.BinOp,
-    ast.BitOr,
+    ast.operator,
     ast.UnaryOp,
-    ast.USub,
+    ast.unaryop,
     ast.expr_context,
     ast.keyword,
 )

@@ -9,7 +9,6 @@ a limit that the user cannot see is a form that cannot be filled in.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Final, get_args, get_origin
@@ -17,7 +16,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
-from pydantic_core import core_schema
+from pydantic_core import SchemaError, core_schema
 
 from fastapi_mcp_mrtr.protocol.canonical import digest
 
@@ -112,8 +111,6 @@ def _property(where: str, schema: Json, defs: Json) -> tuple[Json, bool]:
             raise TypeError(f"{where}: {why}")
     if "format" in prop and prop["format"] not in _FORMATS:
         raise TypeError(f"{where}: the protocol has no format {prop['format']!r}")
-    if not all(isinstance(option, str) for option in prop.get("enum", ())):
-        raise TypeError(f"{where}: options must be text")
     if kind == "array":
         prop["items"] = _options(where, prop["items"], defs)
     if "default" in prop and not WIRE_TYPES[kind][0](prop["default"]):
@@ -124,9 +121,9 @@ def _property(where: str, schema: Json, defs: Json) -> tuple[Json, bool]:
 def _close_bounds(prop: Json) -> None:
     """Whole numbers have a next one, so an exclusive bound can be said as an inclusive one."""
     if (low := prop.pop("exclusiveMinimum", None)) is not None:
-        prop["minimum"] = max(math.floor(low) + 1, prop.get("minimum", -math.inf))
+        prop["minimum"] = max(low + 1, prop.get("minimum", low + 1))
     if (high := prop.pop("exclusiveMaximum", None)) is not None:
-        prop["maximum"] = min(math.ceil(high) - 1, prop.get("maximum", math.inf))
+        prop["maximum"] = min(high - 1, prop.get("maximum", high - 1))
 
 
 def _options(where: str, schema: Json, defs: Json) -> Json:
@@ -165,8 +162,8 @@ def _question(schema: Any, _order: str) -> Question:
         root = adapter.json_schema(schema_generator=_FormSchema)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
-    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
-        why = error.message.partition("\n")[0]
+    except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError) as error:
+        why = str(error).partition("\n")[0]
         raise TypeError(f"{name} cannot be asked for: {why}") from error
     defs = root.pop("$defs", {})
     top, _ = _flatten(root, defs)

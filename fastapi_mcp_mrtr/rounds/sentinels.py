@@ -290,14 +290,15 @@ def result_type(annotation: Any) -> Any | None:
     candidates = [_without_sentinels(yields)]
     if get_origin(annotation) is Generator and len(rest) == 2:
         candidates.append(_without_sentinels(rest[1]))
-    known = [c for c in candidates if c is not Any and not isinstance(c, TypeVar)]
-    return next((c for c in known if c is not None), None)
+    return next((c for c in candidates if c is not None and c is not Any), None)
 
 
 def _without_sentinels(annotation: Any) -> Any | None:
     is_union = get_origin(annotation) in (Union, UnionType)
     members = get_args(annotation) if is_union else (annotation,)
     kept = [NoneType if m is None else m for m in members if not _is_yieldable(m)]
+    if any(isinstance(member, TypeVar) for member in kept):  # the alias without its parameter
+        return None
     return reduce(or_, kept) if kept else None
 
 

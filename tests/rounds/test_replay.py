@@ -1,5 +1,6 @@
 """What a run takes from its journal: answers that count, steps that are not repeated, detours."""
 
+from contextlib import suppress
 from typing import Any, Literal
 
 import pytest
@@ -233,6 +234,18 @@ async def test_a_handler_may_catch_a_refusal_and_go_on() -> None:
     await flow.asks()
     assert list(await flow.asks({"seat": DECLINE})) == ["meal"]
     assert await flow.result({"meal": accept("none")}) == "any, seat was decline, none"
+
+
+async def test_a_handler_may_end_without_result_on_a_refusal() -> None:
+    """Decision: it completes with None, as everywhere."""
+
+    async def handler() -> Rounds[str]:
+        with suppress(InputRefused):
+            yield (yield need_input("seat", "Seat?", str))
+
+    flow = Flow(handler)
+    await flow.asks()
+    assert await flow.result({"seat": DECLINE}) is None
 
 
 # --- batches ---------------------------------------------------------------------------------
