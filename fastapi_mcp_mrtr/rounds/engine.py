@@ -123,15 +123,18 @@ async def run_round(
     value = await in_thread(host, call) if in_worker else call()
     if inspect.isawaitable(value):
         value = await value
+    used_answers = False
     # A plain wrapper around a generator handler hands out its generator.
-    if not _is_flow(value):
-        return Completed(value, journal, False)
-    replay = Replay(journal.copy(), responses or {}, capabilities, accept_unasked)
-    run = _Run(replay, host)
-    value = await run.drive(value, "")
-    if value is _SUSPENDED:
-        return InputRequired(replay.requests, replay.journal)
-    return Completed(value, replay.journal, run.used_answers)
+    if _is_flow(value):
+        replay = Replay(journal.copy(), responses or {}, capabilities, accept_unasked)
+        run = _Run(replay, host)
+        value = await run.drive(value, "")
+        if value is _SUSPENDED:
+            return InputRequired(replay.requests, replay.journal)
+        journal, used_answers = replay.journal, run.used_answers
+    if _is_yieldable(value):
+        raise HandlerError(f"A handler returned {_named(value)}. Sentinels are yielded.")
+    return Completed(value, journal, used_answers)
 
 
 _SUSPENDED: Final = object()

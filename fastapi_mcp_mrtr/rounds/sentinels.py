@@ -71,6 +71,8 @@ T = TypeVar("T")
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
+_LEVELS: Final = get_args(LogLevel)
+
 
 @dataclass(frozen=True, slots=True)
 class NotYet(Sentinel):
@@ -252,12 +254,25 @@ def step(key: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Step:
 
 
 def progress(done: float, total: float | None = None, message: str | None = None) -> Progress:
-    """Tell the client how far the call is, if it asked for that."""
+    """Tell the client how far the call is, if it asked for that.
+
+    Raises:
+        TypeError: `done` or `total` is no number.
+    """
+    for number in (done, 0 if total is None else total):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise TypeError(f"Progress is counted in numbers, not {type(number).__name__}")
     return Progress(done, total, message)
 
 
 def log(level: LogLevel, data: Any, logger: str | None = None) -> Log:
-    """Send the client a log message, if it asked for that level."""
+    """Send the client a log message, if it asked for that level.
+
+    Raises:
+        ValueError: The protocol has no such level.
+    """
+    if level not in _LEVELS:
+        raise ValueError(f"A log level is one of {', '.join(_LEVELS)}; not {level!r}")
     return Log(level, data, logger)
 
 

@@ -13,7 +13,6 @@ from decimal import Decimal
 from enum import Enum
 from functools import partial
 from pathlib import PurePath
-from types import SimpleNamespace
 from typing import Any, Final, get_args, get_origin, get_type_hints
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ from weakref import WeakKeyDictionary
 from pydantic import AnyUrl, BaseModel, ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import Url, from_json, to_json
+from typing_extensions import Format, get_annotations
 
 from fastapi_mcp_mrtr.protocol.canonical import canonical, digest
 
@@ -97,7 +97,7 @@ def _new_codec(function: Callable[..., Any]) -> ResultCodec:
             f"{call_name(function)} yields; run it as a sub-flow: `yield` its generator"
         )
     returned = _returned(function)
-    if returned is inspect.Signature.empty or returned is Any or returned is object:
+    if returned is Any or returned is object:
         return _JSON
     try:
         return ResultCodec(_adapter(returned))
@@ -111,17 +111,21 @@ def _new_codec(function: Callable[..., Any]) -> ResultCodec:
 def _returned(function: Callable[..., Any]) -> Any:
     if inspect.isclass(function):
         return function
+
+    def alone() -> None: ...
+
     # Alone, so that a parameter whose annotation does not resolve is no hindrance.
-    annotations = {k: v for k, v in inspect.get_annotations(function).items() if k == "return"}
-    alone = SimpleNamespace(__annotations__=annotations)
+    annotations = get_annotations(function, format=Format.FORWARDREF)
+    if "return" not in annotations:
+        return Any
+    alone.__annotations__ = {"return": annotations["return"]}
     scope = getattr(function, "__globals__", {})
     try:
-        hints = get_type_hints(alone, globalns=scope, include_extras=True)
+        returned = get_type_hints(alone, globalns=scope, include_extras=True)["return"]
     except NameError as error:
         raise TypeError(
             f"the return annotation of {call_name(function)} does not resolve: {error}"
         ) from None
-    returned = hints.get("return", inspect.Signature.empty)
     if get_origin(returned) in (Awaitable, Coroutine):
         returned = get_args(returned)[-1]
     return returned

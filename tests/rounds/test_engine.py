@@ -215,6 +215,19 @@ async def forgotten_await_of_a_future() -> Rounds[Any]:
     yield Later()
 
 
+async def returned_ask() -> Any:
+    return need_input("a", "A?", str)
+
+
+def returned_ask_sync() -> Any:
+    return [need_input("a", "A?", str)]
+
+
+def returned_ask_by_generator() -> SyncRounds[Any]:
+    yield progress(1)
+    return need_input("a", "A?", str)
+
+
 async def batch_of_steps() -> Rounds[Any]:
     yield [step("a", len, "x")]
 
@@ -233,12 +246,15 @@ async def mixed_batch() -> Rounds[Any]:
         (sub_flow_after_result, "async_generator after its result"),
         (forgotten_await, "await"),
         (forgotten_await_of_a_future, "await"),
+        (returned_ask, "returned NeedInput 'a'"),
+        (returned_ask_sync, "returned list"),
+        (returned_ask_by_generator, "returned NeedInput 'a'"),
         (batch_of_steps, "batch"),
         (mixed_batch, "batch"),
     ],
 )
 async def test_what_makes_no_sense_is_the_authors_error(handler: Any, says: str) -> None:
-    """Decision: clear errors for yields that cannot be meant."""
+    """Decision: clear errors for yields and returns that cannot be meant."""
     with pytest.raises(HandlerError, match=says):
         await Flow(handler).round()
 

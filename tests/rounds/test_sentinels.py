@@ -146,6 +146,20 @@ def test_a_prefix_is_for_generators() -> None:
         prefixed("x.", not_called)
 
 
+@pytest.mark.parametrize("level", ["warn", "INFO", None, 5])
+def test_a_log_level_is_one_of_the_protocol(level: Any) -> None:
+    """Spec: server/utilities/logging §Log Levels."""
+    with pytest.raises(ValueError, match="debug, info, notice"):
+        log(level, "x")
+
+
+@pytest.mark.parametrize(("done", "total"), [("1", None), (1, "2"), (True, None), (None, None)])
+def test_progress_is_counted_in_numbers(done: Any, total: Any) -> None:
+    """Spec: basic/patterns/progress: progress and total are numbers."""
+    with pytest.raises(TypeError, match="numbers"):
+        progress(done, total)
+
+
 def test_the_others_are_plain_data() -> None:
     """Decision: sentinels compare by what they say."""
     flow = nothing()

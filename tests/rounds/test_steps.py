@@ -34,6 +34,10 @@ class Hold(BaseModel):
     colour: Colour = Colour.RED
 
 
+def hold(price: int, **more: Any) -> Hold:
+    return Hold.model_validate({"cost": price, **more})
+
+
 @dataclass
 class Point:
     x: int
@@ -81,14 +85,14 @@ def returning(annotation: Any) -> Callable[[], Any]:
         (frozenset[str], frozenset("ab")),
         (dict[int, Point], {1: Point(1, date(2026, 7, 28))}),
         (Point, Point(1, date(2026, 7, 28))),
-        (Hold, Hold(cost=3)),
-        (list[Hold], [Hold(cost=3), Hold(cost=4, colour=Colour.BLUE)]),
+        (Hold, hold(3)),
+        (list[Hold], [hold(3), hold(4, colour=Colour.BLUE)]),
         (Hold | None, None),
-        (int | Hold, Hold(cost=3)),
+        (int | Hold, hold(3)),
         (Annotated[int, Field(ge=1)], 1),
-        (Awaitable[Hold], Hold(cost=3)),
-        (Coroutine[Any, Any, Hold], Hold(cost=3)),
-        ("Hold", Hold(cost=3)),
+        (Awaitable[Hold], hold(3)),
+        (Coroutine[Any, Any, Hold], hold(3)),
+        ("Hold", hold(3)),
         (Any, {"a": [1]}),
         (object, {"a": [1]}),
         (T, {"a": [1]}),
@@ -139,19 +143,19 @@ def decorated(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hold_for(row: int) -> Hold:
-    return Hold(cost=row)
+    return hold(row)
 
 
 class Holder:
     def hold(self, row: int) -> Hold:
-        return Hold(cost=row)
+        return hold(row)
 
     @classmethod
     def build(cls) -> Hold:
-        return Hold(cost=1)
+        return hold(1)
 
     def __call__(self) -> Hold:
-        return Hold(cost=1)
+        return hold(1)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +174,7 @@ class Holder:
 )
 def test_the_annotation_is_found_behind_every_kind_of_callable(fn: Any) -> None:
     """Decision: methods, partials, decorated functions, callable objects, classes."""
-    assert round_trip(fn, Hold(cost=3)) == Hold(cost=3)
+    assert round_trip(fn, hold(3)) == hold(3)
 
 
 @pytest.mark.parametrize("fn", [len, [].append, AsyncMock(), partial(print)])
@@ -213,9 +217,9 @@ def test_parameters_that_do_not_resolve_are_no_hindrance() -> None:
     """Decision: only what comes back is journaled."""
 
     def fn(session: "Nowhere") -> Hold:  # type: ignore[name-defined]  # noqa: F821
-        return Hold(cost=1)
+        return hold(1)
 
-    assert round_trip(fn, Hold(cost=1)) == Hold(cost=1)
+    assert round_trip(fn, hold(1)) == hold(1)
 
 
 # --- calls -----------------------------------------------------------------------------------
@@ -230,7 +234,7 @@ SAME: list[tuple[Any, Any]] = [
     (frozenset({1, 2}), {2, 1}),
     (Colour.RED, Colour.RED),
     (Number.ONE, 1),
-    (Hold(cost=1), Hold(cost=1)),
+    (hold(1), hold(1)),
     (Point(1, date(2026, 1, 1)), Point(1, date(2026, 1, 1))),
     (b"ab", bytearray(b"ab")),
     (AnyUrl("https://a.example/"), AnyUrl("https://a.example/")),
@@ -252,9 +256,9 @@ DIFFERENT: list[tuple[Any, Any]] = [
     ({"a"}, {"b"}),
     (b"a", "a"),
     (Colour.RED, Colour.BLUE),
-    (Hold(cost=1), Hold(cost=2)),
-    (Hold(cost=1), Hold(cost=1, extra=1)),
-    (Hold(cost=1), {"price": 1, "colour": "red"}),
+    (hold(1), hold(2)),
+    (hold(1), hold(1, extra=1)),
+    (hold(1), {"price": 1, "colour": "red"}),
     (Point(1, date(2026, 1, 1)), Point(1, date(2026, 1, 2))),
     (date(2026, 1, 1), "2026-01-01"),
     (Decimal("1.0"), Decimal("1.00")),
@@ -294,7 +298,7 @@ def test_another_function_makes_another_call() -> None:
 
 def test_the_digest_is_the_same_in_every_process() -> None:
     """Decision: any worker continues any flow, whatever its hash seed."""
-    arguments = [{"c", "b", "a", "d"}, frozenset("xyz"), Colour.RED, Hold(cost=1), Service()]
+    arguments = [{"c", "b", "a", "d"}, frozenset("xyz"), Colour.RED, hold(1), Service()]
     assert call_digest(hold_for, arguments, {"k": {1: "a"}}) == "FK9RdANJDrB_HT3g7qURuz65INBeF05F"
 
 
@@ -309,7 +313,7 @@ def test_an_argument_is_only_looked_at() -> None:
     ("fn", "args", "kwargs", "text"),
     [
         (len, ["a"], {}, "len('a')"),
-        (Holder().hold, [4], {"x": Hold(cost=1)}, "Holder.hold(4, x=Hold(price=1, colour="),
+        (Holder().hold, [4], {"x": hold(1)}, "Holder.hold(4, x=Hold(price=1, colour="),
         (partial(hold_for, 1), [], {}, "hold_for()"),
         (hold_for, [Service()], {}, "hold_for(<Service>)"),
         (hold_for, [Service().method, len], {}, "hold_for(Service.method, len)"),
