@@ -34,7 +34,7 @@ from .auth import CurrentCustomer
 from .deps import DeskDep, Links, LinksDep, PaymentsDep, SettingsDep
 from .desk import Desk
 from .errors import NotFound
-from .models import PaymentStatus
+from .models import BookingStatus, PaymentStatus
 from .payments import Payments
 from .schemas import (
     ROWS,
@@ -136,6 +136,7 @@ async def book_seat(
     flight: FlightNumber, customer: CurrentCustomer, desk: DeskDep, ctx: Context
 ) -> Rounds[BookingView]:
     """Book one seat for yourself. Asks which, holds it, and asks again before it is paid for."""
+    await desk.flight(flight)  # nobody should answer questions in vain
     question, attempt = f"Which seat would you like on {flight}?", 1
     while True:
         seat: SeatChoice = yield need_input(f"seat-{attempt}", question, SeatChoice)
@@ -168,10 +169,10 @@ class Traveller(BaseModel):
     name: str = Field(min_length=1, max_length=60, title="Full name")
 
 
-@travel.tool(title="Book for a party", annotations=BOOKS, max_rounds=120)
+@travel.tool(title="Book for a party", annotations=BOOKS, max_rounds=40)
 async def book_party(
     flight: FlightNumber,
-    travellers: Annotated[int, Field(ge=2, le=6)],
+    travellers: Annotated[int, Field(ge=2, le=4)],
     customer: CurrentCustomer,
     desk: DeskDep,
     payments: PaymentsDep,
@@ -182,7 +183,7 @@ async def book_party(
 
     The payment is by card, on the desk's own page.
     """
-    await desk.flight(flight)  # better to say now that it does not exist than after ten questions
+    await desk.flight(flight)
     numbers = range(1, travellers + 1)
     party: tuple[Traveller, ...] = yield [
         need_input(f"traveller-{n}", f"Who is traveller {n} of {travellers}?", Traveller)
@@ -221,7 +222,7 @@ async def choose_seat(flight: str, name: str, chosen: list[str]) -> Rounds[str]:
         question = f"Seat {seat.code} is already for somebody else of you. Which one for {name}?"
 
 
-@travel.tool(title="Pay for a booking", annotations=BOOKS, max_rounds=120)
+@travel.tool(title="Pay for a booking", annotations=BOOKS)
 async def pay_booking(
     reference: Reference,
     customer: CurrentCustomer,
@@ -264,16 +265,15 @@ async def pay_on_page(
         )
     except InputRefused:
         await payments.abandon(payment.id)
-        raise ToolError(f"Booking {booking.reference} is not paid: {UNPAID}") from None
-    status = await payments.outcome(payment)
-    if status is PaymentStatus.OPEN:
+    if await payments.outcome(payment) is PaymentStatus.OPEN:
         yield not_yet()
-    if status is not PaymentStatus.PAID:
-        raise ToolError(f"Booking {booking.reference} was not paid for: {UNPAID}")
-    yield await desk.booking(customer.id, booking.reference)
-
-
-UNPAID = "its seats are held only until its held_until. pay_booking tries again."
+    settled = await desk.booking(customer.id, booking.reference)
+    if settled.status is not BookingStatus.PAID:
+        raise ToolError(
+            f"Booking {settled.reference} is not paid for, it is {settled.status}. While it is "
+            "held, pay_booking can try again."
+        )
+    yield settled
 
 
 @travel.tool(title="Cancel a booking", annotations=CANCELS)

@@ -3,7 +3,9 @@
 A client like any other: it knows an address and an API key, and nothing of the app behind it.
 """
 
+import io
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TextIO
@@ -46,7 +48,9 @@ class Transcript:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._colours = out.isatty()
+        if isinstance(out, io.TextIOWrapper):  # a terminal without arrows is no reason to fail
+            out.reconfigure(errors="replace")
+        self._colours = out.isatty() and "NO_COLOR" not in os.environ
         self._round = 0
         self._waiting = False
 

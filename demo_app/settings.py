@@ -19,7 +19,8 @@ class Settings:
         public_url: where browsers reach the app, such as "https://desk.example.com". `None` takes
             it from each request, which is right unless a proxy hides it.
         hold_seconds: how long a seat stays held without being paid for.
-        patience: how many seconds a round waits for a payment before it answers "not yet".
+        patience: how many seconds a round waits for a payment before it answers "not yet". Clients
+            stop after some rounds, so a longer round gives the customer more time.
         partner_pause: how many seconds each partner takes in the slow fare comparison.
     """
 
@@ -27,7 +28,7 @@ class Settings:
     secret: Secret | None = None
     public_url: str | None = None
     hold_seconds: float = 15 * 60
-    patience: float = 10.0
+    patience: float = 20.0
     partner_pause: float = 0.5
 
     @classmethod

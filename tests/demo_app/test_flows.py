@@ -234,9 +234,12 @@ def test_only_who_lost_a_seat_chooses_again(client: MCPTestClient, http: httpx2.
     assert round_.asks.keys() == {"payment-page"}
 
 
-def test_an_unknown_flight_is_said_before_anything_is_asked(client: MCPTestClient) -> None:
+@pytest.mark.parametrize(("tool", "more"), [("book_seat", {}), ("book_party", {"travellers": 2})])
+def test_an_unknown_flight_is_said_before_anything_is_asked(
+    client: MCPTestClient, tool: str, more: dict[str, int]
+) -> None:
     """Decision: nobody answers questions in vain."""
-    result = client.call_tool("book_party", {"flight": "TD999", "travellers": 2})
+    result = client.call_tool(tool, {"flight": "TD999", **more})
     assert error_text(result) == "There is no flight TD999."
 
 
@@ -279,7 +282,7 @@ def test_who_refuses_to_open_the_page_closes_the_payment(
     """Spec: MUST handle declined requests (elicitation §Error Handling)."""
     reference = hold(http, "14A").json()["reference"]
     first = client.begin_tool("pay_booking", {"reference": reference})
-    assert "not paid" in error_text(first.answer({"payment-page": DECLINE}).result)
+    assert "not paid for, it is held" in error_text(first.answer({"payment-page": DECLINE}).result)
     assert "Not paid" in browser.sign_in(first.asks["payment-page"].url, AMELIE)
 
 
@@ -312,14 +315,28 @@ def test_a_wait_ends_when_the_hold_lapses(
     assert "not paid" in error_text(waiting.wait().result)
 
 
-def test_a_lost_response_opens_no_second_payment(
+def test_a_wait_ends_when_the_booking_is_paid_in_another_way(
+    client: MCPTestClient, http: httpx2.Client, browser: Browser
+) -> None:
+    """Decision: what counts is the booking; the page then accepts nothing more."""
+    reference = hold(http, "14A").json()["reference"]
+    waiting = client.begin_tool("pay_booking", {"reference": reference}).answer(
+        {"payment-page": True}
+    )
+    http.post(f"/bookings/{reference}/payment", headers={"X-API-Key": AMELIE})
+    assert content(waiting.wait().result)["status"] == "paid"
+    [link] = [ask.url for asks in waiting.history for ask in asks]
+    assert "Nothing was charged" in browser.sign_in(link, AMELIE)
+
+
+def test_a_booking_that_is_paid_opens_no_payment(
     client: MCPTestClient, http: httpx2.Client
 ) -> None:
-    """User report: a repeated first step must find what it did before."""
+    """Decision: the rule's own words reach the client."""
     reference = hold(http, "14A").json()["reference"]
-    first = client.begin_tool("pay_booking", {"reference": reference})
-    again = client.begin_tool("pay_booking", {"reference": reference})
-    assert first.asks["payment-page"].url != again.asks["payment-page"].url  # two flows
+    http.post(f"/bookings/{reference}/payment", headers={"X-API-Key": AMELIE})
+    result = client.call_tool("pay_booking", {"reference": reference})
+    assert error_text(result) == f"Booking {reference} is paid, so it cannot be paid for."
 
 
 def test_a_client_without_url_mode_is_told(client: MCPTestClient, http: httpx2.Client) -> None:

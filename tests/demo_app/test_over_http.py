@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from mcp_types import (
     ElicitRequestParams,
     ElicitRequestURLParams,
     ElicitResult,
+    InputRequiredResult,
     LoggingMessageNotificationParams,
     PromptReference,
     ResourceTemplateReference,
@@ -270,3 +272,35 @@ async def test_two_hundred_flows_from_twenty_clients(url: str) -> None:
         "user": 60,
         "text/markdown": 60,
     }
+
+
+async def test_a_flow_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """User report: a deployment in the middle of a conversation lost it."""
+    with served(tmp_path, workers=1) as url:
+        async with connected(url, {}) as client:
+            asked = await client.session.call_tool(
+                "book_seat", {"flight": "TD101"}, allow_input_required=True
+            )
+            assert isinstance(asked, InputRequiredResult)
+            asked = await client.session.call_tool(
+                "book_seat",
+                {"flight": "TD101"},
+                input_responses={"seat-1": accepted(seat(1, "A"))},
+                request_state=asked.request_state,
+                allow_input_required=True,
+            )
+            assert isinstance(asked, InputRequiredResult)
+    with served(tmp_path, workers=1) as url:
+        async with connected(url, {}) as client:
+            booked = await client.call_tool(
+                "book_seat",
+                {"flight": "TD101"},
+                input_responses={"confirm": accepted({"value": True})},
+                request_state=asked.request_state,
+            )
+    assert booked.structured_content is not None, booked.content
+    assert booked.structured_content["status"] == "paid"
+
+
+def accepted(content: dict[str, Any]) -> ElicitResult:
+    return ElicitResult(action="accept", content=content)

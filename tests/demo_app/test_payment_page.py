@@ -153,6 +153,17 @@ def test_the_security_code_is_never_shown_again(link: str, browser: Browser) -> 
     assert "987" not in browser.submit(link, {**GOOD_CARD, "number": "1", "code": "987"})
 
 
+def test_a_name_never_becomes_markup(
+    http: httpx2.Client, client: MCPTestClient, browser: Browser
+) -> None:
+    """Decision: whatever comes from people is escaped on its way into a page."""
+    booking = {"flight": "TD101", "passengers": [{"name": "<i>$amount", "seat": "14A"}]}
+    held = http.post("/bookings", json=booking, headers={"X-API-Key": AMELIE}).json()
+    first = client.begin_tool("pay_booking", {"reference": held["reference"]})
+    page = browser.sign_in(first.asks["payment-page"].url, AMELIE)
+    assert "&lt;i&gt;$amount" in page
+
+
 def test_reloading_a_paid_page_pays_nothing(link: str, browser: Browser) -> None:
     """Decision: sending the form again shows the outcome."""
     browser.pay(link, AMELIE)
