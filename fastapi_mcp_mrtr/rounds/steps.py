@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import PurePath
 from typing import Any, Final, get_args, get_origin, get_type_hints
 from uuid import UUID
@@ -100,7 +100,8 @@ def _new_codec(function: Callable[..., Any]) -> ResultCodec:
     if returned is Any or returned is object:
         return _JSON
     try:
-        return ResultCodec(_adapter(returned))
+        # Functions defined inside a handler are new on every round; their annotations are not.
+        return _codec_for(returned) if _is_hashable(returned) else ResultCodec(_adapter(returned))
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise TypeError(
             f"{call_name(function)} returns {returned!r}, which cannot be journaled; "
@@ -129,6 +130,19 @@ def _returned(function: Callable[..., Any]) -> Any:
     if get_origin(returned) in (Awaitable, Coroutine):
         returned = get_args(returned)[-1]
     return returned
+
+
+@lru_cache(maxsize=1024)
+def _codec_for(annotation: Any) -> ResultCodec:
+    return ResultCodec(_adapter(annotation))
+
+
+def _is_hashable(annotation: Any) -> bool:
+    try:
+        hash(annotation)
+    except TypeError:
+        return False
+    return True
 
 
 def _adapter(annotation: Any) -> TypeAdapter[Any]:
@@ -190,8 +204,10 @@ def _plain(value: Any) -> Any:
         case list() | tuple():
             return [_plain(item) for item in value]
         case Mapping():
-            pairs = [[_plain(k), _plain(v)] for k, v in value.items()]
-            return {"": sorted(pairs, key=canonical)}
+            if all(type(key) is str for key in value):
+                return {"members": {key: _plain(member) for key, member in value.items()}}
+            pairs = [[_plain(key), _plain(member)] for key, member in value.items()]
+            return {"pairs": sorted(pairs, key=canonical)}
         case Set():
             return {"set": sorted((_plain(item) for item in value), key=canonical)}
         case bytes() | bytearray() | memoryview():
