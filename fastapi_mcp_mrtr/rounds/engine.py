@@ -21,7 +21,7 @@ from fastapi_mcp_mrtr.errors import HandlerError, InputCancelled, InputDeclined,
 from .asks import Ask, Sentinel
 from .flows import AsyncFlow, SyncFlow, in_thread
 from .journal import Journal
-from .replay import Replay
+from .replay import Recalled, Replay
 from .sentinels import Log, NotYet, Prefixed, Progress, Step
 
 R = TypeVar("R")
@@ -123,18 +123,13 @@ async def run_round(
     value = await in_thread(host, call) if in_worker else call()
     if inspect.isawaitable(value):
         value = await value
-    used_answers = False
+    replay = Replay(journal.copy(), responses or {}, capabilities, accept_unasked)
+    run = _Run(replay, host)
     # A plain wrapper around a generator handler hands out its generator.
-    if _is_flow(value):
-        replay = Replay(journal.copy(), responses or {}, capabilities, accept_unasked)
-        run = _Run(replay, host)
-        value = await run.drive(value, "")
-        if value is _SUSPENDED:
-            return InputRequired(replay.requests, replay.journal)
-        journal, used_answers = replay.journal, run.used_answers
-    if _is_yieldable(value):
-        raise HandlerError(f"A handler returned {_named(value)}. Sentinels are yielded.")
-    return Completed(value, journal, used_answers)
+    value = await run.drive(value, "") if _is_flow(value) else run.returned(value)
+    if value is _SUSPENDED:
+        return InputRequired(replay.requests, replay.journal)
+    return Completed(value, replay.journal, run.used_answers)
 
 
 _SUSPENDED: Final = object()
@@ -146,14 +141,15 @@ _NO_RESULT: Final = object()
 class _Run:
     """Drives the generators of one run."""
 
-    __slots__ = ("_failed", "_host", "_replay", "used_answers")
+    __slots__ = ("_host", "_over", "_replay", "used_answers")
 
     def __init__(self, replay: Replay, host: RoundHost) -> None:
         self.used_answers = False
         self._replay = replay
         self._host = host
-        self._failed = False
-        """The round cannot go on: no handler's `except` may catch the error that says so."""
+        self._over = False
+        """The round must ask or cannot go on. From here generators are closed and nothing else: no
+        handler may catch the error that says so, or one that happened while closing."""
 
     async def drive(self, generator: Any, prefix: str) -> Any:
         """Run a generator to its end: its result, or `_SUSPENDED`. It is closed either way.
@@ -173,7 +169,7 @@ class _Run:
                         reply = await self._reply(item, prefix)
                     except BaseException as error:
                         # Cancellation too: timeouts that the handler holds open must see it.
-                        if self._failed:
+                        if self._over:
                             raise
                         ended, item = await flow.throw(error)
                         continue
@@ -185,7 +181,7 @@ class _Run:
                     result = item
                     ended, item = await flow.send(None)
             if result is _NO_RESULT:
-                return item
+                return self.returned(item)
             if item is not None:
                 raise self._fail("A handler yielded a result and returned another.")
             return result
@@ -206,9 +202,11 @@ class _Run:
             case Step():
                 return await self._step(item, prefix + item.key)
             case Progress() | Log():
-                return await self._host.emit(item)
+                await self._host.emit(item)
+                return None
             case NotYet():
                 self._replay.wait()
+                self._over = True
                 return _SUSPENDED
             case Prefixed():
                 return await self.drive(item.flow, prefix + item.prefix)
@@ -221,6 +219,7 @@ class _Run:
             raise self._fail("A handler yielded a batch of other things than asks.")
         settled = self._final(self._replay.settle, batch, prefix)
         if settled is None:
+            self._over = True
             return _SUSPENDED
         self.used_answers = True
         if settled.refused is not None:
@@ -230,8 +229,8 @@ class _Run:
 
     async def _step(self, step: Step, key: str) -> Any:
         recalled = self._final(self._replay.recall, step, key)
-        if recalled is not None:
-            return recalled[0]
+        if isinstance(recalled, Recalled):
+            return recalled.value
         if form_of(step.fn) is HandlerForm.ASYNC_FUNCTION:
             result = await step.fn(*step.args, **step.kwargs)
         else:
@@ -239,15 +238,21 @@ class _Run:
             result = await in_thread(self._host, call)
             if inspect.isawaitable(result):
                 result = await result
-        return self._final(self._replay.record, step, key, result)
+        return self._final(self._replay.record, recalled, result)
 
     def _final(self, judge: Callable[..., R], *args: Any) -> R:
         """Call a method of the replay, whose every error ends the round."""
         try:
             return judge(*args)
         except BaseException:
-            self._failed = True
+            self._over = True
             raise
+
+    def returned(self, value: Any) -> Any:
+        """The value, if a handler may return it."""
+        if _is_yieldable(value):
+            raise self._fail(f"A handler returned {_named(value)}; it must be yielded.")
+        return value
 
     def _check_result(self, item: Any, earlier: Any) -> None:
         if earlier is not _NO_RESULT:
@@ -258,7 +263,7 @@ class _Run:
             raise self._fail("A handler yielded an awaitable: `await` it, or make it a `step`.")
 
     def _fail(self, message: str) -> HandlerError:
-        self._failed = True
+        self._over = True
         return HandlerError(message)
 
 

@@ -41,6 +41,23 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled:
+    """What a step returned in an earlier round."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unrun:
+    """A step that has no result yet, described before it runs and may change its arguments."""
+
+    step: Step
+    key: str
+    call: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Missing:
     """An ask without a usable answer."""
 
@@ -149,39 +166,36 @@ class Replay:
 
     # --- steps -------------------------------------------------------------------------------
 
-    def recall(self, step: Step, key: str) -> tuple[Any] | None:
-        """The journaled result of a step; None if it has not run yet."""
+    def recall(self, step: Step, key: str) -> Recalled | Unrun:
+        """The journaled result of a step, or what to `record` once it has run."""
         self._reach(key)
         if key in self.journal.answers or key in self.journal.asked:
-            text = call_text(step.fn, step.args, step.kwargs)
-            raise NondeterminismError(key, "a question", f"ran the step {text}")
+            raise NondeterminismError(key, "a question", f"ran the step {_call_text(step)}")
+        digest = call_digest(step.fn, step.args, step.kwargs)
         recorded = self.journal.steps.get(key)
         if recorded is None:
-            return None
-        if recorded.digest != call_digest(step.fn, step.args, step.kwargs):
-            text = call_text(step.fn, step.args, step.kwargs)
-            raise NondeterminismError(key, recorded.call, f"ran {text}")
+            return Unrun(step, key, _call_text(step), digest)
+        if recorded.digest != digest:
+            raise NondeterminismError(key, recorded.call, f"ran {_call_text(step)}")
         try:
-            return (result_codec(step.fn).read(recorded.value),)
+            return Recalled(result_codec(step.fn).read(recorded.value))
         except ValueError as error:
             raise HandlerError(
                 f"The result that step {key!r} journaled does not fit what its function returns now"
             ) from error
 
-    def record(self, step: Step, key: str, result: Any) -> Any:
+    def record(self, unrun: Unrun, result: Any) -> Any:
         """Journal a result; give back what every later round will read."""
-        codec = result_codec(step.fn)
-        text = call_text(step.fn, step.args, step.kwargs)
+        codec = result_codec(unrun.step.fn)
         try:
             written = codec.write(result)
             value = codec.read(written)
         except ValueError as error:
             raise HandlerError(
-                f"The result of step {key!r} cannot be journaled: what {text} returned does not "
-                "survive being written to JSON and read back by its return annotation"
+                f"The result of step {unrun.key!r} cannot be journaled: what {unrun.call} returned "
+                "does not survive being written to JSON and read back by its return annotation"
             ) from error
-        digest = call_digest(step.fn, step.args, step.kwargs)
-        self.journal.steps[key] = StepResult(text, digest, written)
+        self.journal.steps[unrun.key] = StepResult(unrun.call, unrun.digest, written)
         return value
 
     # --- suspending --------------------------------------------------------------------------
@@ -212,8 +226,9 @@ class Replay:
 
     def _expected(self) -> Iterator[tuple[str, str]]:
         """What a deterministic handler must come to before it asks anything new."""
-        for key in self.journal.answers.keys() - self.journal.aside:
-            yield key, "an answered question"
+        for key in self.journal.answers:
+            if key not in self.journal.aside:
+                yield key, "an answered question"
         for key, step in self.journal.steps.items():
             yield key, step.call
         for key in self.journal.asked:
@@ -223,6 +238,10 @@ class Replay:
         if key in self._reached:
             raise DuplicateKeyError(key)
         self._reached.add(key)
+
+
+def _call_text(step: Step) -> str:
+    return call_text(step.fn, step.args, step.kwargs)
 
 
 def _worded(missing: _Missing) -> dict[str, Any]:

@@ -219,6 +219,10 @@ async def returned_ask() -> Any:
     return need_input("a", "A?", str)
 
 
+async def returned_ask_of_a_sub_flow() -> Rounds[Any]:
+    yield returned_ask_by_generator()
+
+
 def returned_ask_sync() -> Any:
     return [need_input("a", "A?", str)]
 
@@ -249,6 +253,7 @@ async def mixed_batch() -> Rounds[Any]:
         (returned_ask, "returned NeedInput 'a'"),
         (returned_ask_sync, "returned list"),
         (returned_ask_by_generator, "returned NeedInput 'a'"),
+        (returned_ask_of_a_sub_flow, "returned NeedInput 'a'"),
         (batch_of_steps, "batch"),
         (mixed_batch, "batch"),
     ],
@@ -440,6 +445,25 @@ async def test_an_exception_while_closing_fails_the_round() -> None:
         await Flow(handler).round()
 
 
+async def test_after_an_ask_no_parent_goes_on() -> None:
+    """Decision: a failing rollback of a sub-flow is not something its parent can make good."""
+
+    async def child() -> Rounds[None]:
+        try:
+            yield need_input("seat", "Seat?", str)
+        finally:
+            raise LookupError("rollback failed")
+
+    async def parent() -> Rounds[str]:
+        try:
+            yield child()
+        except LookupError:
+            yield "swallowed"
+
+    with pytest.raises(LookupError):
+        await Flow(parent).round()
+
+
 async def test_engine_errors_cannot_be_caught_by_the_handler() -> None:
     """Decision: a handler that went astray must not go on in its `except Exception`."""
 
@@ -565,7 +589,7 @@ async def test_an_exception_while_closing_a_sub_flow_still_closes_its_parent() -
 
     with pytest.raises(LookupError):
         await Flow(parent).round()
-    assert seen == ["LookupError"]
+    assert seen == ["GeneratorExit"]
 
 
 @pytest.mark.parametrize("form", ["async", "sync"])

@@ -659,6 +659,23 @@ async def test_other_arguments_on_replay_are_an_error_that_shows_both_calls() ->
     assert desk.holds == 1
 
 
+async def test_a_step_may_change_its_arguments() -> None:
+    """Decision: a call is told by what it was called with."""
+
+    def fill(seats: list[str]) -> int:
+        seats.append("1A")
+        return len(seats)
+
+    async def handler() -> Rounds[int]:
+        taken: int = yield step("fill", fill, [])
+        yield need_input("ok", "?", bool)
+        yield taken
+
+    flow = Flow(handler)
+    await flow.asks()
+    assert await flow.result({"ok": accept(True)}) == 1
+
+
 async def test_another_function_on_replay_is_an_error() -> None:
     """Decision: a result belongs to the function that made it."""
     function: Any = len
