@@ -293,7 +293,7 @@ OUTCOMES: Final = {
     PaymentStatus.PAID: (
         "done",
         "Paid. Have a good flight!",
-        "Your assistant already knows. You can close this page.",
+        "Your assistant hears of it by itself. You can close this page.",
     ),
     PaymentStatus.ABANDONED: (
         "stop",
