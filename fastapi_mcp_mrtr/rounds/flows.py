@@ -65,6 +65,10 @@ class AsyncFlow:
             await self._generator.athrow(GeneratorExit())
         except (GeneratorExit, StopAsyncIteration):
             return
+        except BaseExceptionGroup as group:  # what a task group around the `yield` makes of it
+            if group.split(GeneratorExit)[1] is None:
+                return
+            raise
         with suppress(RuntimeError):
             await self._generator.aclose()
         raise HandlerError(_STUBBORN)

@@ -1,5 +1,6 @@
 """Running rounds: what a handler of each form completes with, and what happens to it at an ask."""
 
+import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -382,6 +383,48 @@ async def test_a_generator_that_returns_at_its_closing_just_ends() -> None:
 
     assert "seat" in await Flow(handler).asks()
     assert "seat" in await Flow(sync_handler).asks()
+
+
+@pytest.mark.parametrize("group", [anyio.create_task_group, asyncio.TaskGroup])
+async def test_a_task_group_may_be_open_across_an_ask(group: Any) -> None:
+    """Decision: background work of a handler ends with the round."""
+    happened: list[str] = []
+
+    async def background() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            happened.append("cancelled")
+
+    async def handler() -> Rounds[str]:
+        async with group() as tasks:
+            start = getattr(tasks, "start_soon", None) or (lambda fn: tasks.create_task(fn()))
+            start(background)
+            await anyio.lowlevel.checkpoint()
+            yield need_input("seat", "Seat?", str)
+
+    assert "seat" in await Flow(handler).asks()
+    assert happened == ["cancelled"]
+
+
+async def test_errors_of_a_task_group_are_not_lost_at_an_ask() -> None:
+    """Decision: only the closing itself is taken out of the group."""
+
+    async def background() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise LookupError("cleanup failed")
+
+    async def handler() -> Rounds[str]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(background)
+            await anyio.lowlevel.checkpoint()
+            yield need_input("seat", "Seat?", str)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await Flow(handler).round()
+    assert caught.value.split(LookupError)[0] is not None
 
 
 async def stubborn() -> Rounds[str]:
