@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from pydantic_core import to_json
+from fastapi_mcp_mrtr.protocol.canonical import canonical
 
 from .asks import Action
 
@@ -60,7 +60,7 @@ class Journal:
     def largest_key(self) -> str | None:
         """The key of the entry that takes the most room; None if there are none."""
         entries = {**self.answers, **self.steps}
-        return max(entries, key=lambda key: len(to_json(entries[key])), default=None)
+        return max(entries, key=lambda key: len(canonical(list(entries[key]))), default=None)
 
     def to_json_obj(self) -> dict[str, Any]:
         """Plain JSON with short names: it travels with every request."""
@@ -92,4 +92,8 @@ class Journal:
             raise ValueError("not a journal") from error
         if not all(answer.action in _ACTIONS for answer in journal.answers.values()):
             raise ValueError("not a journal: unknown action")
+        if not all(type(digest) is str for digest in journal.asked.values()):
+            raise ValueError("not a journal: digests are text")
+        if not all(type(count) is int for count in journal.rewordings.values()):
+            raise ValueError("not a journal: counts are whole numbers")
         return journal

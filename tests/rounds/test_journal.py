@@ -50,6 +50,8 @@ def test_an_empty_one_takes_no_room() -> None:
         {"s": {"k": ["call", "d", 1, "more"]}},
         {"q": 5},
         {"x": 5},
+        {"q": {"k": 5}},
+        {"r": {"k": "1"}},
     ],
 )
 def test_another_shape_is_refused(members: Any) -> None:
@@ -77,3 +79,15 @@ def test_the_largest_entry_is_named() -> None:
     journal.answers["b"] = Answer("d2", "accept", {"value": "x" * 100})
     assert journal.largest_key() == "b"
     assert Journal().largest_key() is None
+
+
+@pytest.mark.parametrize("value", ["\ud800", ["deep"] * 3])
+def test_the_largest_entry_is_found_whatever_it_holds(value: Any) -> None:
+    """Decision: a state that is too large is reported by its biggest entry, not by a crash."""
+    nested = value
+    for _ in range(600):
+        nested = [nested]
+    journal = Journal(
+        steps={"small": StepResult("f()", "d", 1), "big": StepResult("g()", "d", nested)}
+    )
+    assert journal.largest_key() == "big"
