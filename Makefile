@@ -8,6 +8,8 @@
 #   make lowest        the tests and the suite again, on the lowest versions that pyproject.toml admits
 #   make format        rewrites what `make lint` would refuse
 #   make check         lint, types, conformance, test: what .ci/run calls
+#
+# Another Python beside the first: make test PYTHON=python3.13 VENV=.venv-3.13
 
 PYTHON ?= python3
 PORT ?= 8000
@@ -26,7 +28,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .PHONY: help demo test lint format types conformance lowest check build clean
 
 help:
-	@sed -n 's/^#   //p' Makefile
+	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
 
 # ------------------------------------------------------------------ what the targets stand on
 
