@@ -31,8 +31,9 @@ from .rounds.sentinels import (
     step,
 )
 from .server.context import Context
-from .server.registry import HandlerGroup
-from .server.signature import Complete, MCPHeader
+from .server.groups import HandlerGroup
+from .server.param_headers import MCPHeader
+from .server.signature import Complete
 from .state.codec import AESGCMCodec, RequestStateCodec
 from .state.keys import KeyRing, Secret
 

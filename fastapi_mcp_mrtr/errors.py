@@ -30,7 +30,7 @@ HEADER_MISMATCH: Final = -32020
 MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 
-# Own codes lie outside the JSON-RPC reserved range (-32768 to -32000), as basic/index §Error Codes asks.
+# Own codes lie outside the JSON-RPC reserved range, -32768 to -32000 (basic/index §Error Codes).
 INPUT_REFUSED: Final = -31001
 TOO_MANY_ROUNDS: Final = -31002
 
@@ -75,7 +75,7 @@ class RequestStateError(MCPError):
 
 
 class ToolError(Exception):
-    """A failure the model may read and correct: the tool answers with `isError: true` and this text.
+    """A failure the model may read and correct: the tool answers with `isError` and this text.
 
     From a prompt or a resource, which have no such result, it is a JSON-RPC error with this text.
     """
@@ -120,7 +120,7 @@ class HandlerError(Exception):
 
 
 class NondeterminismError(HandlerError):
-    """A replay took another way than the rounds before it: what was recorded, what was requested."""
+    """A replay took another way than the rounds before it: what was recorded and requested."""
 
     def __init__(self, key: str, recorded: str, requested: str) -> None:
         super().__init__(

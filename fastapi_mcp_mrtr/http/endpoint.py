@@ -6,12 +6,16 @@ What is decided before the first byte keeps its HTTP status. Knows no handler.
 
 import inspect
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 from fastapi import Request, Response
-from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
@@ -26,13 +30,14 @@ from fastapi_mcp_mrtr.protocol.inbound import (
     classify,
 )
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_error, encode_result, http_status
-from fastapi_mcp_mrtr.server.calls import Call, ClientLeft, internal_error
+from fastapi_mcp_mrtr.server.calls import Call, ClientLeft
 from fastapi_mcp_mrtr.server.dispatch import SUPPORTED_VERSIONS, MCPServer
+from fastapi_mcp_mrtr.server.failures import internal_error
 from fastapi_mcp_mrtr.server.injection import (
     Dependant,
-    DependencyScope,
     RequestDependencies,
     effective_parts,
+    keep_body,
     needs_solving,
 )
 from fastapi_mcp_mrtr.server.subscriptions import Subscription
@@ -45,6 +50,7 @@ logger = logging.getLogger("fastapi_mcp_mrtr")
 _EXCHANGE: Final = "fastapi_mcp_mrtr.exchange"
 _LENGTH_DIGITS: Final = 18  # more digits than any body has bytes
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for a client that left; nobody reads it.
+_STREAM_TYPES: Final = frozenset({"text/event-stream", "text/*", "*/*"})
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -71,22 +77,21 @@ class MCPEndpoint:
     def handler(self, dependant: Dependant, overrides_provider: Any) -> Handler:
         """What answers requests where the route is included with these dependencies."""
         solves = needs_solving(dependant)
+        path = dependant.path or "/"
 
         async def handle(request: Request) -> Response:
             headers = RequestHeaders.read(request.scope["headers"])
-            refusal = self._origins.refusal(headers.origin, headers.host)
+            refusal = self._origins.refusal(headers)
             if refusal is not None:
                 return JSONBytes(encode_error(None, INVALID_REQUEST, refusal), 403)
-            dependencies = RequestDependencies(request, overrides_provider)
-            principal, key = None, self._anonymous
-            if solves:
-                principal = await self._authenticate(headers, dependencies, dependant)
-                try:
-                    key = principal_key_bytes(principal, self._principal_key)
-                except (TypeError, ValueError) as error:
-                    return JSONBytes(_internal_error(None, error, "Identifying the principal"))
-            response = await self._serve(headers, principal, key, dependencies)
-            _carry_over(dependencies, response)
+            async with RequestDependencies(request, path, overrides_provider) as dependencies:
+                principal = None
+                if solves:
+                    principal = await self._authenticate(headers, dependencies, dependant)
+                response = await self._serve(headers, principal, dependencies)
+            _carry_over_headers(dependencies, response)
+            if response.background is None:
+                response.background = dependencies.background
             return response
 
         return handle
@@ -98,15 +103,11 @@ class MCPEndpoint:
         if headers.mcp_method != "subscriptions/listen":
             return (await dependencies.solve(dependant)).get("principal")
         # A subscription lasts for hours; what its dependencies hold open must not.
-        async with DependencyScope(dependencies.request.scope):
+        async with dependencies:
             return (await dependencies.solve(dependant)).get("principal")
 
     async def _serve(
-        self,
-        headers: RequestHeaders,
-        principal: Any,
-        key: bytes,
-        dependencies: RequestDependencies,
+        self, headers: RequestHeaders, principal: Any, dependencies: RequestDependencies
     ) -> Response:
         media_type = (headers.content_type or "").partition(";")[0].strip().lower()
         if media_type != "application/json":
@@ -116,11 +117,18 @@ class MCPEndpoint:
         if body is None:
             message = f"The body is larger than {self._max_body_size} bytes"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 413)
+        keep_body(dependencies.request, body)
         match classify(headers, body, supported=SUPPORTED_VERSIONS):
             case InboundRequest() as message_in:
+                try:
+                    key = self._key(principal)
+                except Exception as error:
+                    return JSONBytes(
+                        _internal_error(message_in.id, error, "Identifying the principal")
+                    )
                 exchange: HTTPExchange = dependencies.request.scope[_EXCHANGE]
                 if _takes_stream(headers.accept):
-                    exchange.streams = self._streams
+                    exchange.may_stream(partial(self._stream, dependencies))
                 call = Call(
                     message=message_in,
                     headers=headers,
@@ -135,6 +143,11 @@ class MCPEndpoint:
             case Rejection() as no:
                 return JSONBytes(encode_error(no.id, no.code, no.message, no.data), no.status)
 
+    def _key(self, principal: Any) -> bytes:
+        if principal is None:
+            return self._anonymous
+        return principal_key_bytes(principal, self._principal_key)
+
     async def _read_body(self, headers: RequestHeaders, request: Request) -> bytes | None:
         """The body, or `None` when it is too large. Stops reading where that shows."""
         announced = headers.content_length or ""
@@ -143,10 +156,11 @@ class MCPEndpoint:
         ):
             return None
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > self._max_body_size:
-                return None
+        async with aclosing(request.stream()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > self._max_body_size:
+                    return None
         return bytes(body)
 
     async def _respond(self, call: Call, exchange: HTTPExchange) -> Response:
@@ -155,30 +169,33 @@ class MCPEndpoint:
         try:
             result = await self._server.answer(call)
             if isinstance(result, Subscription):
-                return self._stream(result, exchange)
+                return self._subscribe(result, call)
             body = encode_result(request_id, result)
         except MCPError as error:
             body = encode_error(request_id, error.code, error.message, error.data)
             status = http_status(error.code)
         except Exception as error:
-            if not exchange.is_streaming and _app_handles(error, call.dependencies.request):
+            if call.dependencies.solving and _app_handles(error, call.dependencies.request):
                 raise
             body = _internal_error(request_id, error, call.message.method)
         except BaseException:
             exchange.abandon()
             raise
-        if not exchange.is_streaming:
-            return JSONBytes(body, status)
-        await exchange.finish(body)
-        return AlreadySent()
+        return AlreadySent() if await exchange.finish(body) else JSONBytes(body, status)
 
-    def _stream(self, subscription: Subscription, exchange: HTTPExchange) -> Response:
+    def _subscribe(self, subscription: Subscription, call: Call) -> Response:
         """The open stream of `subscriptions/listen` (basic/patterns/subscriptions)."""
-        if exchange.streams is None:
+        if not _takes_stream(call.headers.accept):
             message = "subscriptions/listen needs Accept: text/event-stream"
             return JSONBytes(encode_error(subscription.id, INVALID_REQUEST, message), 406)
         messages = subscription.messages(self._server.meta)
         return self._streams.response(_events(messages), _ClosesOnShutdown(subscription))
+
+    def _stream(self, dependencies: RequestDependencies, events: AsyncIterator[bytes]) -> Response:
+        """The response of a call that sends notifications."""
+        response = self._streams.response(events)
+        _carry_over_headers(dependencies, response)
+        return response
 
 
 class _ClosesOnShutdown:
@@ -217,10 +234,14 @@ class MCPRoute(APIRoute):
         try:
             await super().handle(scope, receive, send)
         except (ClientDisconnect, ClientLeft):
-            logger.info("The client left before the response was complete")
+            why = f" ({exchange.reason})" if exchange.reason else ""
+            logger.info("The connection closed before the response was complete%s", why)
             if not exchange.is_streaming:
                 # Middleware that waits for a response gets one; there is nobody to read it.
                 await Response(status_code=_CLIENT_CLOSED_REQUEST)(scope, receive, send)
+        finally:
+            # The server's `receive` may refer to the scope: a cycle, if it stayed.
+            scope.pop(_EXCHANGE, None)
 
 
 def endpoint_function(endpoint: MCPEndpoint, principal: Any) -> Callable[..., Awaitable[Response]]:
@@ -245,7 +266,16 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
 
 
 def _takes_stream(accept: str | None) -> bool:
-    return accept is not None and ("text/event-stream" in accept or "*/*" in accept)
+    """Whether `Accept` has SSE. An absent one has not: the header is required, with both types."""
+    for media_range in (accept or "").lower().split(","):
+        media_type, *parameters = (part.strip() for part in media_range.split(";"))
+        if media_type in _STREAM_TYPES and not any(map(_REFUSES.fullmatch, parameters)):
+            return True
+    return False
+
+
+_REFUSES: Final = re.compile(r"q\s*=\s*0(\.0*)?")
+"""The weight that means "not acceptable" (RFC 9110 §12.4.2)."""
 
 
 def _app_handles(error: Exception, request: Request) -> bool:
@@ -256,17 +286,15 @@ def _app_handles(error: Exception, request: Request) -> bool:
     return any(kind in handlers for kind in type(error).__mro__)
 
 
-def _internal_error(request_id: str | int | None, error: Exception, where: str) -> bytes:
+def _internal_error(request_id: str | int, error: Exception, where: str) -> bytes:
     known = internal_error(error, where)
     return encode_error(request_id, known.code, known.message, known.data)
 
 
-def _carry_over(dependencies: RequestDependencies, response: Response) -> None:
-    """Headers and background tasks that dependencies added, as FastAPI does for any route."""
+def _carry_over_headers(dependencies: RequestDependencies, response: Response) -> None:
+    """Headers and cookies that dependencies set on their `Response`, as FastAPI does."""
     if dependencies.response is not None:
         response.headers.raw.extend(dependencies.response.headers.raw)
-    if response.background is None:
-        response.background = dependencies.background
 
 
 async def _events(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

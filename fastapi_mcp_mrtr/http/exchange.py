@@ -5,7 +5,7 @@ of handlers or rounds.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -14,6 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from fastapi_mcp_mrtr.errors import HandlerError
 from fastapi_mcp_mrtr.server.calls import ClientLeft
 
 T = TypeVar("T")
@@ -24,6 +25,10 @@ _BUFFERED_EVENTS: Final = 16
 _STREAM_SCOPE: Final[Scope] = {"type": "http", "method": "POST"}
 """All that the stream needs to know of its request. The request's own scope refers to its exchange;
 a reference back would leave every call to the cycle collector."""
+
+
+MakeStream = Callable[[AsyncIterator[bytes]], Response]
+"""Makes the SSE response for a stream of events."""
 
 
 class Settable(Protocol):
@@ -88,21 +93,38 @@ class AlreadySent(Response):
 class HTTPExchange:
     """One request's connection to its client. Implements `server.calls.Exchange`."""
 
-    __slots__ = ("_events", "_gone", "_receive", "_send", "_stream", "streams")
+    __slots__ = (
+        "_cancelled",
+        "_events",
+        "_gone",
+        "_receive",
+        "_respond",
+        "_send",
+        "_stream",
+        "_worker",
+        "reason",
+    )
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self.streams: StreamSettings | None = None
-        """How to stream; `None` while the client is not known to take a stream."""
-        self._gone: asyncio.Event | None = None
+        self._respond: MakeStream | None = None
         self._events: MemoryObjectSendStream[bytes] | None = None
         self._stream: asyncio.Task[None] | None = None
+        self._gone: asyncio.Event | None = None
+        self._worker: asyncio.Task[Any] | None = None
+        self._cancelled = False
+        self.reason: str | None = None
+        """What broke the connection, or what the handler raised when it was cancelled, if known."""
 
     @property
     def is_streaming(self) -> bool:
         """Whether the response has begun as an SSE stream, with status 200."""
         return self._events is not None
+
+    def may_stream(self, respond: MakeStream) -> None:
+        """Allow notifications. `respond` makes the response if there are any."""
+        self._respond = respond
 
     def guard(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Run `work`; cancel it and raise `ClientLeft` when the client leaves."""
@@ -111,25 +133,36 @@ class HTTPExchange:
     async def notify(self, message: bytes) -> None:
         """Send a notification, opening the stream if this is the first one.
 
+        Dropped where the client takes no stream, and after the final response.
+
         Raises:
             ClientLeft: the client left.
         """
-        if self.streams is None:
+        if self._respond is None:
             return
         if self._events is None:
-            self._open(self.streams)
+            self._open(self._respond)
         await self._put(message)
 
-    async def finish(self, message: bytes) -> None:
-        """Send the final response on the open stream and end it."""
+    async def finish(self, message: bytes) -> bool:
+        """Send the final response on the stream and end it, if there is one. Whether there is.
+
+        Raises:
+            ClientLeft: the client left.
+        """
+        self._respond = None
+        if self._events is None or self._stream is None:
+            return False
         await self._put(message)
-        assert self._events is not None
-        assert self._stream is not None
         self._events.close()
         await self._stream
+        if self.reason is not None:
+            raise ClientLeft
+        return True
 
     def abandon(self) -> None:
         """Let go of an open stream: the call ended without a response."""
+        self._respond = None
         if self._stream is not None:
             self._stream.cancel()
 
@@ -138,17 +171,24 @@ class HTTPExchange:
         try:
             await self._events.send(message)
         except anyio.BrokenResourceError:
+            # The stream has ended, and its task is about to say so and to cancel the handler.
+            await self._wait_until_gone()
             raise ClientLeft from None
 
-    def _open(self, settings: StreamSettings) -> None:
+    def _open(self, respond: MakeStream) -> None:
         self._events, events = anyio.create_memory_object_stream[bytes](_BUFFERED_EVENTS)
-        response = settings.response(_event_lines(events))
         # The handler stays in the request's own task, so that its timeouts and scopes hold; the
-        # response is what runs beside it. `_wait_until_gone` stands in for `receive`, which has
-        # one reader already.
-        self._stream = asyncio.ensure_future(
-            response(_STREAM_SCOPE, self._wait_until_gone, self._send)
-        )
+        # response is what runs beside it.
+        self._stream = asyncio.ensure_future(self._run_stream(respond(_event_lines(events))))
+
+    async def _run_stream(self, response: Response) -> None:
+        try:
+            # `_wait_until_gone` stands in for `receive`, which has one reader already.
+            await response(_STREAM_SCOPE, self._wait_until_gone, self._send)
+        except Exception as error:
+            self.reason = repr(error)
+        finally:
+            self._leave()
 
     async def _wait_until_gone(self) -> Message:
         if self._gone is None:
@@ -156,19 +196,26 @@ class HTTPExchange:
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
-    async def watch(self, task: "asyncio.Task[Any]") -> None:
-        """Cancel `task` when the client leaves."""
+    async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
+        """The connection is closed: tell the stream, and cancel the handler."""
         if self._gone is None:
             self._gone = asyncio.Event()
         self._gone.set()
-        task.cancel()
+        if self._worker is not None and not self._cancelled:
+            self._cancelled = True
+            self._worker.cancel()
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether the client has left."""
-        return self._gone is not None and self._gone.is_set()
+    def _release(self) -> bool:
+        """The handler has ended. Whether it had been cancelled, which is then taken back."""
+        worker, self._worker = self._worker, None
+        if self._cancelled and worker is not None:
+            worker.uncancel()
+        return self._cancelled
 
 
 class _Guarded(Generic[T]):
@@ -190,9 +237,8 @@ class _Guarded(Generic[T]):
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         exchange = self._exchange
-        task = asyncio.current_task()
-        assert task is not None
-        watcher = asyncio.ensure_future(exchange.watch(task))
+        task = exchange._worker = asyncio.current_task()
+        watcher = asyncio.ensure_future(exchange._watch())
         try:
             while True:
                 try:
@@ -202,21 +248,20 @@ class _Guarded(Generic[T]):
                 else:
                     waiting_for = work.send(value)
         except StopIteration as done:
-            if exchange.is_gone:  # the handler swallowed its cancellation
-                _uncancel(task)
-                raise ClientLeft from None
-            return done.value  # type: ignore[no-any-return]
+            if not exchange._release():
+                return done.value  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            if exchange.is_gone and _uncancel(task):
-                raise ClientLeft from None
-            raise
+            if not exchange._release():
+                if task is not None and not task.cancelling():
+                    raise HandlerError("A handler awaited something that was cancelled") from None
+                raise
+        except BaseException as error:
+            if not exchange._release():
+                raise
+            exchange.reason = repr(error)
         finally:
             watcher.cancel()
-
-
-def _uncancel(task: "asyncio.Task[Any]") -> bool:
-    """Take back the watcher's cancellation; whether no other one is left."""
-    return task.uncancel() == 0
+        raise ClientLeft
 
 
 async def _event_lines(events: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[bytes]:

@@ -4,7 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
+from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
+
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_REFUSAL: Final = "Origin not allowed; the server's allowed_origins or allowed_hosts decides"
 
 
 class OriginPolicy:
@@ -16,6 +19,10 @@ class OriginPolicy:
     Args:
         allowed_origins: such as `https://app.example.com`; exact, without a path.
         allowed_hosts: such as `api.example.com` or `api.example.com:8443`.
+
+    Raises:
+        TypeError: one string instead of a list.
+        ValueError: an entry that no browser ever sends, so that it would allow nothing.
     """
 
     def __init__(self, allowed_origins: Iterable[str], allowed_hosts: Iterable[str]) -> None:
@@ -25,22 +32,40 @@ class OriginPolicy:
         ):
             if isinstance(value, str):
                 raise TypeError(f"{setting} is a list of strings, not one string")
-        self._origins = frozenset(origin.rstrip("/").lower() for origin in allowed_origins)
-        self._hosts = frozenset(host.lower() for host in allowed_hosts)
+        self._origins = frozenset(map(_checked_origin, allowed_origins))
+        self._hosts = frozenset(map(_checked_host, allowed_hosts))
 
-    def refusal(self, origin: str | None, host: str | None) -> str | None:
+    def refusal(self, headers: RequestHeaders) -> str | None:
         """Why a request is refused, naming the setting that would allow it; `None` if it is not."""
-        if origin is None:
+        if headers.origin is None:
             return None
-        origin = origin.lower()
-        host = (host or "").lower()
-        if origin in self._origins:
-            return None
-        if _hostname(origin) in _LOOPBACK and _hostname(f"//{host}") in _LOOPBACK:
-            return None
-        if host in self._hosts and origin in (f"https://{host}", f"http://{host}"):
-            return None
-        return "Origin not allowed; the server's allowed_origins or allowed_hosts setting decides"
+        # Of two that differ, somebody else may have checked the other one.
+        if headers.conflicts & {"origin", "host"}:
+            return _REFUSAL
+        origin, host = headers.origin.lower(), (headers.host or "").lower()
+        allowed = (
+            origin in self._origins
+            or (_hostname(origin) in _LOOPBACK and _hostname(f"//{host}") in _LOOPBACK)
+            or (host in self._hosts and origin in (f"https://{host}", f"http://{host}"))
+        )
+        return None if allowed else _REFUSAL
+
+
+def _checked_origin(origin: str) -> str:
+    scheme, separator, host = origin.rstrip("/").lower().partition("://")
+    if not (scheme and separator and _is_host(host)):
+        raise ValueError(f"allowed_origins: {origin!r} is no origin like https://app.example.com")
+    return f"{scheme}://{host}"
+
+
+def _checked_host(host: str) -> str:
+    if not _is_host(host):
+        raise ValueError(f"allowed_hosts: {host!r} is no host like api.example.com:8443")
+    return host.lower()
+
+
+def _is_host(host: str) -> bool:
+    return bool(host) and not any(character in "/*@ " for character in host)
 
 
 def _hostname(url: str) -> str | None:

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, params
 
-from fastapi_mcp_mrtr.server.dispatch import Defaults, MCPServer
+from fastapi_mcp_mrtr.server.dispatch import MCPServer
+from fastapi_mcp_mrtr.server.flows import Defaults, Flows
+from fastapi_mcp_mrtr.server.groups import HandlerGroup
 from fastapi_mcp_mrtr.server.injection import iter_endpoints
 from fastapi_mcp_mrtr.server.listing import Listings
-from fastapi_mcp_mrtr.server.registry import HandlerGroup
 from fastapi_mcp_mrtr.server.subscriptions import LocalBus, ResourceUpdated, list_changed
 from fastapi_mcp_mrtr.state.codec import AESGCMCodec, RequestStateCodec
 from fastapi_mcp_mrtr.state.keys import KeyRing, Secret
@@ -118,7 +119,10 @@ class MCPRouter(APIRouter, HandlerGroup):
             max_body_size=max_body_size,
             page_size=page_size,
             keep_alive=keep_alive,
+            shutdown_grace=shutdown_grace,
         )
+        if list_ttl_ms < 0:
+            raise ValueError(f"list_ttl_ms must be 0 or more, not {list_ttl_ms!r}")
         HandlerGroup.__init__(self)
         APIRouter.__init__(self, **{"tags": ["mcp"], **router_options})
         self.name = name
@@ -128,20 +132,20 @@ class MCPRouter(APIRouter, HandlerGroup):
         codec = codec or AESGCMCodec(ring)
         self._bus = LocalBus()
         self._registry.on_change(lambda kind: self._bus.publish(list_changed(kind)))
-        self._server = MCPServer(
+        security = StateSecurity(
+            codec, ring, audience=audience or name, max_state_bytes=max_state_bytes
+        )
+        self._flows = Flows(security, Defaults(ttl, flow_lifetime, max_rounds), clock)
+        server = MCPServer(
             info=_implementation(name, version, title),
             instructions=instructions,
             registry=self._registry,
-            security=StateSecurity(
-                codec, ring, audience=audience or name, max_state_bytes=max_state_bytes
-            ),
-            defaults=Defaults(ttl, flow_lifetime, max_rounds),
+            flows=self._flows,
             listings=Listings(self._registry, codec, page_size=page_size, ttl_ms=list_ttl_ms),
             bus=self._bus,
-            clock=clock,
         )
         endpoint = MCPEndpoint(
-            server=self._server,
+            server=server,
             origins=OriginPolicy(allowed_origins, allowed_hosts),
             streams=StreamSettings(keep_alive, shutdown_grace),
             max_body_size=max_body_size,
@@ -156,11 +160,11 @@ class MCPRouter(APIRouter, HandlerGroup):
     @property
     def clock(self) -> Callable[[], float]:
         """What tells the time: seconds since the epoch. Settable, for tests."""
-        return self._server.clock
+        return self._flows.clock
 
     @clock.setter
     def clock(self, clock: Callable[[], float]) -> None:
-        self._server.clock = clock
+        self._flows.clock = clock
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to `uri` that it changed. Callable from any thread.
@@ -182,7 +186,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         mirrored = {
             header.full_name
             for tool in self._registry.tools.values()
-            for header in tool.signature.param_headers
+            for header in tool.param_headers
         }
         return {
             "allow_methods": ["POST"],
@@ -197,14 +201,13 @@ def find_router(app: Any, path: str = "/mcp") -> MCPRouter:
     Raises:
         LookupError: none does; the message lists the paths that are MCP endpoints.
     """
-    routers = {
-        route_path: endpoint.mcp_router
-        for route_path, endpoint in iter_endpoints(app)
-        if hasattr(endpoint, "mcp_router")
-    }
+    routers: dict[str, MCPRouter] = {}
+    for route_path, endpoint in iter_endpoints(app):
+        router = getattr(endpoint, "mcp_router", None)
+        if isinstance(router, MCPRouter):
+            routers[route_path] = router
     for route_path, router in routers.items():
         if route_path.rstrip("/") == path.rstrip("/"):
-            assert isinstance(router, MCPRouter)
             return router
     raise LookupError(f"No MCPRouter at {path!r}; there are: {', '.join(routers) or 'none'}")
 

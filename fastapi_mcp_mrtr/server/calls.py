@@ -1,38 +1,27 @@
-"""One call of a handler: the round it runs, what it may send meanwhile, what its failures become.
+"""One call of a handler: the round it runs, the threads it uses, what it may send meanwhile.
 
-Knows no HTTP status and no header.
+Knows no HTTP status and no state.
 """
 
 import asyncio
-import logging
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
+from math import isfinite
 from typing import Any, Final, Protocol, TypeVar
 
 from anyio import CancelScope, CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
-from fastapi import HTTPException
-from pydantic_core import to_json
 
-from fastapi_mcp_mrtr.errors import (
-    INPUT_REFUSED,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    InputRefused,
-    MCPError,
-    RequestStateError,
-    ToolError,
-    UnstableQuestionError,
-)
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
 from fastapi_mcp_mrtr.protocol.inbound import LOG_LEVELS, InboundRequest
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_notification
+from fastapi_mcp_mrtr.rounds.engine import InputRequired, Outcome, run_round
+from fastapi_mcp_mrtr.rounds.journal import Journal
 from fastapi_mcp_mrtr.rounds.sentinels import Log, Progress
 
 from .injection import RequestDependencies
-
-logger = logging.getLogger("fastapi_mcp_mrtr")
+from .signature import HandlerSignature
 
 T = TypeVar("T")
 
@@ -46,10 +35,15 @@ _LEVELS: Final[Mapping[str, int]] = {level: severity for severity, level in enum
 
 
 class ClientLeft(BaseException):
-    """The client closed the connection, which cancels the call (streamable-http §Cancellation).
+    """The client closed the connection, which cancelled the call (streamable-http §Cancellation).
 
-    Yield-dependencies see it and roll back. It is no `Exception`: nothing should report it.
+    It is no `Exception`: nothing should report it.
     """
+
+
+class RoundSuspended(BaseException):
+    """Passes through yield-dependencies when a round ends with an ask, as `GeneratorExit` passes
+    through the handler: what they hold open is rolled back, and `except Exception` stays quiet."""
 
 
 class Exchange(Protocol):
@@ -60,6 +54,7 @@ class Exchange(Protocol):
 
     def guard(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Run `work`; cancel it and raise `ClientLeft` when the client leaves."""
+        ...
 
 
 class Call:
@@ -93,6 +88,52 @@ class Call:
         self.exchange = exchange
         self._last_progress = float("-inf")
 
+    async def run(
+        self,
+        signature: HandlerSignature,
+        values: dict[str, Any],
+        journal: Journal,
+        responses: Mapping[str, Any] | None,
+        *,
+        accept_unasked: bool = False,
+    ) -> Outcome:
+        """Run one round of a handler within the lifetime of its dependencies.
+
+        Raises:
+            ClientLeft: the client left; the handler was cancelled and its dependencies unwound.
+            Exception: what the handler or a dependency raised; `dependencies.solving` says which.
+        """
+        return await self.exchange.guard(
+            self._within_dependencies(signature, values, journal, responses, accept_unasked)
+        )
+
+    async def _within_dependencies(
+        self,
+        signature: HandlerSignature,
+        values: dict[str, Any],
+        journal: Journal,
+        responses: Mapping[str, Any] | None,
+        accept_unasked: bool,
+    ) -> Outcome:
+        outcome: Outcome | None = None
+        with suppress(RoundSuspended):
+            async with self.dependencies:
+                if signature.dependencies is not None:
+                    values.update(await self.dependencies.solve(signature.dependencies))
+                outcome = await run_round(
+                    partial(signature.call, **values),
+                    signature.form,
+                    journal,
+                    responses,
+                    host=self,
+                    capabilities=self.message.meta.client_capabilities,
+                    accept_unasked=accept_unasked,
+                )
+                if isinstance(outcome, InputRequired):
+                    raise RoundSuspended
+        assert outcome is not None
+        return outcome
+
     async def emit(self, notification: Progress | Log) -> None:
         """Send a notification if this request asked for it. `RoundHost.emit`."""
         encoded = (
@@ -119,22 +160,22 @@ class Call:
         except asyncio.CancelledError:
             with CancelScope(shield=True):
                 while not work.done():
-                    try:
+                    with suppress(asyncio.CancelledError):  # cancelled once more
                         await asyncio.wait([work])
-                    except asyncio.CancelledError:  # pragma: no cover - cancelled once more
-                        continue
             if not work.cancelled():
                 work.exception()  # retrieved: the cancellation is what ends the call
             raise
+        finally:
+            del work  # it holds the exception, whose traceback holds this frame
 
     def _progress(self, progress: Progress) -> bytes | None:
         token = self.message.meta.progress_token
         # basic/patterns/progress: the value MUST increase with each notification.
-        if token is None or not progress.done > self._last_progress:
+        if token is None or not (progress.done > self._last_progress and isfinite(progress.done)):
             return None
         self._last_progress = progress.done
         params = {"progressToken": token, "progress": progress.done}
-        if progress.total is not None:
+        if progress.total is not None and isfinite(progress.total):
             params["total"] = progress.total
         if progress.message is not None:
             params["message"] = progress.message
@@ -148,48 +189,3 @@ class Call:
         if log.logger is not None:
             params["logger"] = log.logger
         return encode_notification("notifications/message", params)
-
-
-def translate(error: Exception, where: str) -> MCPError | ToolError:
-    """What the client may know of a failure inside a handler; the rest goes to the log.
-
-    A `ToolError` in return is for a result the model can read, an `MCPError` for the client.
-    """
-    match error:
-        case RequestStateError():
-            logger.warning("%s: requestState refused: %s", where, error.reason)
-            return error
-        case MCPError() | ToolError():
-            return error
-        case HTTPException():
-            detail = error.detail
-            return ToolError(detail if isinstance(detail, str) else _json_text(detail))
-        case InputRefused():
-            return ToolError(str(error))
-        case UnstableQuestionError():
-            logger.error("%s: %s", where, error)
-            message = f"The question {error.key!r} changed on every round and cannot be answered"
-            return MCPError(INTERNAL_ERROR, message)
-    return internal_error(error, where)
-
-
-def internal_error(error: Exception, where: str) -> MCPError:
-    """All the client learns of a failure it cannot mend; the log has the traceback by its id."""
-    correlation_id = secrets.token_hex(8)
-    logger.error("%s failed (correlation id %s)", where, correlation_id, exc_info=error)
-    return MCPError(INTERNAL_ERROR, "Internal error", {"correlationId": correlation_id})
-
-
-def protocol_error(error: Exception, known: MCPError | ToolError, uri: str | None) -> MCPError:
-    """The JSON-RPC error for a prompt or resource, whose results cannot carry a failure."""
-    if isinstance(known, MCPError):
-        return known
-    if isinstance(error, InputRefused):
-        return MCPError(INPUT_REFUSED, known.message, {"key": error.key})
-    if isinstance(error, HTTPException) and error.status_code == 404 and uri is not None:
-        return MCPError(INVALID_PARAMS, known.message, {"uri": uri})
-    return MCPError(INTERNAL_ERROR, known.message)
-
-
-def _json_text(value: Any) -> str:
-    return to_json(value, fallback=lambda _: "?", inf_nan_mode="null").decode()

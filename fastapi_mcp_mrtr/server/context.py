@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import anyio.from_thread
 
-from fastapi_mcp_mrtr.rounds.sentinels import Log, LogLevel, Progress
+from fastapi_mcp_mrtr.rounds.sentinels import Log, LogLevel, Progress, log, progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +83,22 @@ class Context:
 
         Sent only if the client asked for progress on this call, and only while `done` increases
         (basic/patterns/progress).
+
+        Raises:
+            TypeError: `done` or `total` is no number.
         """
-        return self._send(Progress(done, total, message))
+        return self._send(progress(done, total, message))
 
     def log(self, level: LogLevel, data: Any, logger: str | None = None) -> Awaitable[None]:
         """Send the client a log message. Await it; in a `def` handler just call it.
 
         Sent only if the client asked for this level or a lower one on this call
         (server/utilities/logging). No credentials and no personal data in `data`.
+
+        Raises:
+            ValueError: the protocol has no such level.
         """
-        return self._send(Log(level, data, logger))
+        return self._send(log(level, data, logger))
 
     def _send(self, notification: Progress | Log) -> Awaitable[None]:
         try:

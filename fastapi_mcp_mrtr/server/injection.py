@@ -9,31 +9,30 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Final, get_origin
+from typing import Any, Final, Self, get_origin
 
-from fastapi import BackgroundTasks, Request, Response, params
+from fastapi import Request, Response, params
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_dependant, solve_dependencies
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import FastAPIError, RequestValidationError
+
+# Where an included route finds what `include_router` added to it (prefix, dependencies). Were it
+# gone, going on without would lose those dependencies, so the import is to fail.
 from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import _effective_route_context_var as _effective_route
 from fastapi.security import SecurityScopes
+from starlette.background import BackgroundTasks
 from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute, Mount
 
-try:
-    # Where an included route keeps what `include_router` added to it (prefix, dependencies).
-    from fastapi.routing import _effective_route_context_var as _effective_route
-except ImportError:  # pragma: no cover - FastAPI that copies routes on include instead
-    _effective_route = None  # type: ignore[assignment]
-
 __all__ = [
     "Dependant",
-    "DependencyScope",
+    "Dependencies",
     "RequestDependencies",
-    "dependant_of",
     "effective_parts",
     "is_dependency",
     "iter_endpoints",
+    "keep_body",
     "needs_solving",
 ]
 
@@ -69,16 +68,49 @@ def is_dependency(annotation: Any, default: Any) -> bool:
     return inspect.isclass(plain) and issubclass(plain, _INJECTED_TYPES)
 
 
-def dependant_of(parameters: Sequence[inspect.Parameter]) -> Dependant | None:
-    """What FastAPI has to solve for these parameters; `None` when there are none."""
-    if not parameters:
-        return None
+class Dependencies:
+    """The parameters of a handler that FastAPI fills.
 
-    def handler() -> None:
-        """Stands in for the handler: only the signature is read."""
+    Raises:
+        TypeError: FastAPI cannot, or a dependency asks for the request body.
+    """
 
-    handler.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return get_dependant(path="/", call=handler)
+    __slots__ = ("_at", "_stand_in")
+
+    def __init__(self, parameters: Sequence[inspect.Parameter]) -> None:
+        def handler() -> None:
+            """Stands in for the handler: only the signature is read."""
+
+        handler.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        self._stand_in = handler
+        self._at: dict[str, Dependant] = {}
+        try:
+            self.at("/")
+        except (FastAPIError, AssertionError) as error:
+            raise TypeError(f"FastAPI cannot resolve a dependency: {error}") from error
+
+    def at(self, path: str) -> Dependant:
+        """What there is to solve where the endpoint's path is `path`.
+
+        A prefix such as `/tenants/{tenant}` makes `tenant` a path parameter of dependencies.
+        """
+        dependant = self._at.get(path)
+        if dependant is None:
+            dependant = get_dependant(path=path, call=self._stand_in)
+            _refuse_body(dependant)
+            self._at[path] = dependant
+        return dependant
+
+
+def _refuse_body(dependant: Dependant) -> None:
+    if dependant.body_params:
+        call = getattr(dependant.call, "__qualname__", type(dependant.call).__name__)
+        raise TypeError(
+            f"The dependency {call!r} asks for the request body with its parameter "
+            f"{dependant.body_params[0].name!r}, but the body is the JSON-RPC message"
+        )
+    for dependency in dependant.dependencies:
+        _refuse_body(dependency)
 
 
 def needs_solving(dependant: Dependant) -> bool:
@@ -95,35 +127,62 @@ def needs_solving(dependant: Dependant) -> bool:
 def effective_parts(route: APIRoute) -> tuple[Dependant, Any]:
     """The dependant and the overrides provider of `route` where it is included right now.
 
-    For use inside `APIRoute.get_route_handler`, which FastAPI calls once per inclusion.
+    For use inside `APIRoute.get_route_handler`, which FastAPI calls for every inclusion.
     """
-    if _effective_route is not None:
-        context = _effective_route.get()
-        if context is not None and context.original_route is route:
-            assert context.dependant is not None
-            return context.dependant, context.dependency_overrides_provider
+    context = _effective_route.get()
+    if context is not None and context.original_route is route:
+        return context.dependant, context.dependency_overrides_provider
     return route.dependant, route.dependency_overrides_provider
 
 
+def keep_body(request: Request, body: bytes) -> None:
+    """Let dependencies read the body that was read already: `await request.body()`."""
+    request._body = body
+
+
 class RequestDependencies:
-    """Solves dependants for one request, sharing one cache between all of them."""
+    """Solves dependants for one request, with one cache and one lifetime for all of them.
 
-    __slots__ = ("_cache", "_overrides_provider", "background", "request", "response")
+    The lifetime ends where an `async with` on this object ends, the first time. FastAPI would close
+    yield-dependencies after the response; here they close at the end of the round and see the
+    exception that ended it, those of the principal too, so a dependency that rolls back on errors
+    does. The background tasks that a failed block added are dropped, as FastAPI drops them.
+    """
 
-    def __init__(self, request: Request, overrides_provider: Any) -> None:
+    __slots__ = (
+        "_background_before",
+        "_cache",
+        "_overrides_provider",
+        "_path",
+        "_stack",
+        "background",
+        "request",
+        "response",
+        "solving",
+    )
+
+    def __init__(self, request: Request, path: str, overrides_provider: Any) -> None:
         self.request = request
-        self._overrides_provider = overrides_provider
-        self._cache: dict[Any, Any] = {}
         self.response: Response | None = None
         self.background: Any = None
+        self.solving = False
+        """Whether a dependency is being solved, or has failed to be."""
+        self._path = path if "{" in path else "/"
+        self._overrides_provider = overrides_provider
+        self._cache: dict[Any, Any] = {}
+        self._stack: AsyncExitStack | None = None
+        self._background_before = 0
 
-    async def solve(self, dependant: Dependant) -> dict[str, Any]:
-        """The values for `dependant`'s parameters, by name.
+    async def solve(self, dependant: Dependant | Dependencies) -> dict[str, Any]:
+        """The values for the parameters, by name.
 
         Raises:
             RequestValidationError: a header, cookie or query parameter is missing or wrong.
             Exception: whatever a dependency raised.
         """
+        if isinstance(dependant, Dependencies):
+            dependant = dependant.at(self._path)
+        self.solving = True
         solved = await solve_dependencies(
             request=self.request,
             dependant=dependant,
@@ -131,7 +190,7 @@ class RequestDependencies:
             response=self.response,
             dependency_overrides_provider=self._overrides_provider,
             dependency_cache=self._cache,
-            async_exit_stack=self.request.scope[_STACK_KEYS[0]],
+            async_exit_stack=self._open_stack(),
             embed_body_fields=False,
         )
         if solved.errors:
@@ -139,28 +198,19 @@ class RequestDependencies:
         self._cache = solved.dependency_cache
         self.response = solved.response
         self.background = solved.background_tasks
+        self.solving = False
         return solved.values
 
+    def _open_stack(self) -> AsyncExitStack:
+        if self._stack is None:
+            self._stack = AsyncExitStack()
+            for key in _STACK_KEYS:
+                self.request.scope[key] = self._stack
+        return self._stack
 
-class DependencyScope:
-    """The lifetime of the yield-dependencies solved inside it: `async with DependencyScope(scope)`.
-
-    FastAPI would close them after the response; here they close when the block ends and see the
-    exception that ended it, so a dependency that rolls back on errors does.
-    """
-
-    __slots__ = ("_outer", "_scope", "_stack")
-
-    def __init__(self, scope: Any) -> None:
-        self._scope = scope
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> None:
-        scope = self._scope
-        self._outer = [scope.get(key) for key in _STACK_KEYS]
-        await self._stack.__aenter__()
-        for key in _STACK_KEYS:
-            scope[key] = self._stack
+    async def __aenter__(self) -> Self:
+        self._background_before = len(self.background.tasks) if self.background else 0
+        return self
 
     async def __aexit__(
         self,
@@ -168,9 +218,25 @@ class DependencyScope:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        for key, stack in zip(_STACK_KEYS, self._outer, strict=True):
-            self._scope[key] = stack
-        return await self._stack.__aexit__(exc_type, exc, traceback)
+        if exc is not None and self.background:
+            del self.background.tasks[self._background_before :]
+        if self._stack is None:
+            return None
+        stack, self._stack = self._stack, None
+        try:
+            return await stack.__aexit__(exc_type, exc, traceback)
+        except BaseExceptionGroup as group:
+            if not _merely_wraps(group, exc):
+                raise
+            return False  # A task group that a dependency holds open wraps what passes through it.
+
+
+def _merely_wraps(group: BaseExceptionGroup[BaseException], exc: BaseException | None) -> bool:
+    """Whether `exc` is all there is in the group."""
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner is exc
 
 
 def iter_endpoints(app: Any) -> Iterator[tuple[str, Callable[..., Awaitable[Any]]]]:

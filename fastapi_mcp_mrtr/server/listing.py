@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic_core import to_json
-
 from fastapi_mcp_mrtr.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from fastapi_mcp_mrtr.protocol.jsonrpc import encode
 from fastapi_mcp_mrtr.state.codec import RequestStateCodec
 from fastapi_mcp_mrtr.state.cursor import open_cursor, seal_cursor
 
@@ -77,7 +76,7 @@ class Listings:
         }
         if start + self._page_size < len(names):
             result["nextCursor"] = seal_cursor(self._codec, method, shown[-1])
-        return to_json(result)
+        return encode(result)
 
     def _forget(self, kind: Kind) -> None:
         # A new dict: a page encoded meanwhile from the old tables lands in the old one.

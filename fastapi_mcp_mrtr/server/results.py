@@ -2,7 +2,7 @@
 
 import base64
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Final, get_args
 
@@ -20,12 +20,12 @@ from mcp_types import (
     TextResourceContents,
 )
 from pydantic import BaseModel, TypeAdapter
-from pydantic.errors import PydanticUserError
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from fastapi_mcp_mrtr.errors import HandlerError
+from fastapi_mcp_mrtr.protocol.jsonrpc import encode
 
-from .signature import json_schema
+from .signature import PYDANTIC_REFUSES, json_schema
 
 _CONTENT: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
 _CONTENTS: Final = (TextResourceContents, BlobResourceContents)
@@ -54,7 +54,7 @@ class ToolOutput:
     """
 
     schema: dict[str, Any] | None
-    _dump: Callable[[Any], Any] | None
+    _adapter: TypeAdapter[Any] | None
 
     @classmethod
     def of(cls, annotation: Any, *, where: str) -> "ToolOutput":
@@ -67,53 +67,82 @@ class ToolOutput:
             return cls(None, None)
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-            schema = json_schema(adapter, serialized=True)
-        except PydanticUserError as error:
+            return cls(json_schema(adapter, serialized=True), adapter)
+        except PYDANTIC_REFUSES as error:
             raise TypeError(f"{where}: the return type has no JSON Schema: {error}") from error
-
-        def dump(value: Any) -> Any:
-            return adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True)
-
-        return cls(schema, dump)
 
     def render(self, value: Any) -> dict[str, Any]:
         """The members of a `CallToolResult` for `value`.
 
         Raises:
-            HandlerError: the value cannot be sent as the declared type.
+            HandlerError: the value cannot be sent, or not as the declared type.
         """
-        if type(value) is str and self._dump is None:
-            return {"content": [_text(value)], "isError": False}
         if isinstance(value, CallToolResult):
-            return _dump(value)
+            return _tool_result(value)
+        if self._adapter is not None:
+            structured = self._conforming(value, self._adapter)
+            return {**_content([_text(_json_text(structured))]), "structuredContent": structured}
+        if isinstance(value, str):
+            return _content([_text(value)])
         blocks = _content_blocks(value)
         if blocks is not None:
-            return {"content": blocks, "isError": False}
-        try:
-            structured = self._structured(value)
-        except ValueError as error:  # pydantic's ValidationError and serialization errors
-            raise HandlerError(
-                f"The result does not fit the declared return type: {error}"
-            ) from error
-        text = to_json(structured, inf_nan_mode="null").decode()
-        result = {"content": [_text(text)], "isError": False}
-        if self._dump is not None or isinstance(structured, dict | list):
+            return _content(blocks)
+        structured = _jsonable(value)
+        result = _content([_text(_json_text(structured))])
+        if isinstance(structured, dict | list):
             result["structuredContent"] = structured
         return result
 
-    def _structured(self, value: Any) -> Any:
-        if self._dump is not None:
-            return self._dump(value)
+    def _conforming(self, value: Any, adapter: TypeAdapter[Any]) -> Any:
+        """The JSON value of the declared type that `value` is."""
+        try:
+            validated = adapter.validate_python(value, from_attributes=True)
+            structured = adapter.dump_python(validated, mode="json", by_alias=True)
+            if not _is_plain(structured):
+                # JSON has no NaN: where null does not fit either, the client must not get it.
+                structured = from_json(encode(structured))
+                adapter.validate_python(structured)
+        except ValueError as error:  # pydantic's ValidationError and serialization errors
+            message = f"The result does not fit the declared return type: {error}"
+            raise HandlerError(message) from error
+        return structured
+
+
+def _content(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"content": blocks, "isError": False}
+
+
+def _tool_result(result: CallToolResult) -> dict[str, Any]:
+    dumped = _dump(result)
+    if "structured_content" in result.model_fields_set:  # null counts as a value here
+        dumped.setdefault("structuredContent", None)
+    return dumped
+
+
+def _jsonable(value: Any) -> Any:
+    try:
         return to_jsonable_python(value, by_alias=True)
+    except ValueError as error:  # a type without a JSON form, or a value that contains itself
+        raise HandlerError(f"The result is no JSON: {error}") from error
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON can say all of it: no NaN, no infinity, no lone surrogate."""
+    try:
+        text = to_json(value, inf_nan_mode="constants")
+    except ValueError:
+        return False
+    return b"NaN" not in text and b"Infinity" not in text
+
+
+def _json_text(value: Any) -> str:
+    return encode(value).decode()
 
 
 def _mentions_content(annotation: Any) -> bool:
     """Whether a return type is or contains ready-made content."""
     if inspect.isclass(annotation):
-        try:
-            return issubclass(annotation, (*_CONTENT, CallToolResult))
-        except TypeError:  # pragma: no cover - generic aliases that pose as classes
-            return False
+        return issubclass(annotation, (*_CONTENT, CallToolResult))
     return any(_mentions_content(argument) for argument in get_args(annotation))
 
 
@@ -125,7 +154,6 @@ def _content_blocks(value: Any) -> list[dict[str, Any]] | None:
         return [_dump(value)]
     if (
         isinstance(value, list | tuple)
-        and value
         and all(isinstance(item, (*_CONTENT, str)) for item in value)
         and any(isinstance(item, _CONTENT) for item in value)
     ):
@@ -190,16 +218,22 @@ def _contents(value: Any, mime_type: str | None) -> dict[str, Any]:
         blob = base64.b64encode(value).decode()
         return {"mimeType": mime_type or "application/octet-stream", "blob": blob}
     if isinstance(value, BaseModel | Mapping | list | tuple) or is_dataclass(value):
-        text = to_json(value, by_alias=True, inf_nan_mode="null").decode()
+        text = _json_text(_jsonable(value))
         return {"mimeType": mime_type or "application/json", "text": text}
     raise HandlerError(
         f"A resource returns text, bytes, data or resource contents, not {type(value).__name__}"
     )
 
 
-def render_completion(values: Iterable[Any]) -> dict[str, Any]:
-    """The members of a `CompleteResult`: at most 100 values (server/utilities/completion)."""
-    offered = [str(value) for value in values]
+def render_completion(values: Iterable[Any] | None) -> dict[str, Any]:
+    """The members of a `CompleteResult`: at most 100 values (server/utilities/completion).
+
+    Raises:
+        HandlerError: what a completer returned is no list of values.
+    """
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values or (), Iterable):
+        raise HandlerError(f"Completions are a list of text, not a {type(values).__name__}")
+    offered = [str(value) for value in values or ()]
     return {
         "completion": {
             "values": offered[:100],

@@ -9,66 +9,25 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    GetJsonSchemaHandler,
-    TypeAdapter,
-    create_model,
-)
-from pydantic.errors import PydanticUserError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticUndefined
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticUndefined
 
-from fastapi_mcp_mrtr.protocol.headers import ParamHeader
 from fastapi_mcp_mrtr.rounds.engine import HandlerForm, form_of
 from fastapi_mcp_mrtr.rounds.sentinels import result_type
 
 from .context import Context
-from .injection import Dependant, dependant_of, is_dependency
+from .injection import Dependencies, is_dependency
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-"""`1*tchar` of RFC 9110 §5.6.2: what may stand in a header name."""
+_OFFERED: Final = frozenset({"value", "arguments"})
+"""What the source of completions may ask for beside dependencies."""
 
-_HEADER_KINDS: Final = ("string", "integer", "boolean")
-"""JSON Schema types a mirrored parameter may have (server/tools §x-mcp-header)."""
-
-
-@dataclass(frozen=True, slots=True)
-class MCPHeader:
-    """Mirror a tool parameter into the `Mcp-Param-<name>` header (server/tools §x-mcp-header).
-
-    ```python
-    @mcp.tool()
-    async def run_query(sql: str, region: Annotated[str, MCPHeader("Region")]) -> str: ...
-    ```
-
-    Proxies can then route on the value, and the server refuses a call whose header and body differ.
-    For string, integer and boolean parameters; never for secrets, since headers are visible.
-
-    Raises:
-        ValueError: `name` cannot stand in a header name.
-    """
-
-    name: str
-
-    def __post_init__(self) -> None:
-        if not _TOKEN.fullmatch(self.name):
-            raise ValueError(f"MCPHeader({self.name!r}): not a header name (RFC 9110 §5.6.2)")
-
-    def __get_pydantic_json_schema__(
-        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = handler(core_schema)
-        # `str | None` is omitted rather than null on the wire, so the property is a plain string.
-        options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
-        if len(options) == 1:
-            schema = {**{k: v for k, v in schema.items() if k != "anyOf"}, **options[0]}
-            schema.pop("default", None)
-        return {**schema, "x-mcp-header": self.name}
+PYDANTIC_REFUSES: Final = (PydanticUserError, PydanticUndefinedAnnotation)
+"""What pydantic raises for a type that it cannot validate or describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +68,23 @@ def json_schema(adapter: TypeAdapter[Any], *, serialized: bool) -> dict[str, Any
 class ArgumentsModel:
     """Validates the arguments a client sends and describes them as JSON Schema."""
 
-    __slots__ = ("_renamed", "_validate", "schema")
+    __slots__ = ("_renamed", "_validate", "names", "schema")
 
     def __init__(self, name: str, parameters: list[inspect.Parameter]) -> None:
+        taken = {parameter.name for parameter in parameters}
         fields: dict[str, Any] = {}
         renamed: dict[str, str] = {}
         for parameter in parameters:
-            default = ... if parameter.default is parameter.empty else parameter.default
-            annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
-            field = parameter.name
+            field, annotation = parameter.name, _annotation(parameter)
             if hasattr(BaseModel, field):  # `schema`, `copy`, `json`: fine for a handler
-                field = f"{field}_argument"
+                while field in taken or hasattr(BaseModel, field):
+                    field += "_"
+                taken.add(field)
                 renamed[field] = parameter.name
-                default = FieldInfo.from_annotated_attribute(annotation, default)
-                default.alias = default.validation_alias = parameter.name
-            fields[field] = (annotation, default)
+                if _field_info(parameter).alias is None:
+                    annotation = Annotated[annotation, Field(alias=parameter.name)]
+            has_default = parameter.default is not parameter.empty
+            fields[field] = (annotation, parameter.default if has_default else ...)
         model = create_model(
             f"{name}_arguments",
             __config__=ConfigDict(extra="forbid", protected_namespaces=()),
@@ -132,6 +93,9 @@ class ArgumentsModel:
         self._renamed = renamed
         self._validate = model.__pydantic_validator__.validate_python
         self.schema = json_schema(TypeAdapter(model), serialized=False)
+        properties = self.schema.get("properties", ())
+        self.names = dict(zip(properties, parameters, strict=True))
+        """The parameters by the names clients use: their own, or their aliases."""
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the handler.
@@ -140,27 +104,28 @@ class ArgumentsModel:
             pydantic.ValidationError: the arguments do not fit the schema.
         """
         values: dict[str, Any] = self._validate(arguments).__dict__
-        if self._renamed:
-            return {self._renamed.get(name, name): value for name, value in values.items()}
-        return values
+        return {self._renamed.get(name, name): value for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerSignature:
-    """What is known of a handler before it is ever called."""
+    """What is known of a handler before it is ever called. Arguments go by their wire names."""
 
     call: Callable[..., Any]
     form: HandlerForm
     arguments: ArgumentsModel
-    argument_names: tuple[str, ...]
     required: frozenset[str]
     descriptions: Mapping[str, str]
-    dependant: Dependant | None
+    dependencies: Dependencies | None
     context_parameter: str | None
     result: Any
     completers: Mapping[str, "HandlerSignature"]
     choices: Mapping[str, tuple[str, ...]]
-    param_headers: tuple[ParamHeader, ...]
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """What clients call the arguments, in the order of the parameters."""
+        return tuple(self.arguments.names)
 
 
 def read_signature(call: Callable[..., Any]) -> HandlerSignature:
@@ -192,62 +157,100 @@ def read_signature(call: Callable[..., Any]) -> HandlerSignature:
             raise TypeError(f"{where}: an argument's name cannot start with an underscore")
         else:
             arguments.append(parameter)
-    try:
-        model = ArgumentsModel(name.rpartition(".")[2], arguments)
-    except PydanticUserError as error:
-        raise TypeError(f"Handler {name!r}: an argument has no JSON Schema: {error}") from error
     form = form_of(call)
     if form in (HandlerForm.ASYNC_GENERATOR, HandlerForm.SYNC_GENERATOR):
         returns = result_type(returns)
-    infos = {argument.name: _field_info(argument) for argument in arguments}
+    model = _arguments_model(name, arguments)
+    infos = {wire: _field_info(parameter) for wire, parameter in model.names.items()}
     return HandlerSignature(
         call=call,
         form=form,
         arguments=model,
-        argument_names=tuple(infos),
         required=frozenset(n for n, info in infos.items() if info.is_required()),
         descriptions={n: info.description for n, info in infos.items() if info.description},
-        dependant=dependant_of(dependencies),
+        dependencies=_dependencies(name, dependencies),
         context_parameter=context_parameter,
         result=returns,
         completers={
-            n: read_signature(marker.source)
+            n: _completer(f"Handler {name!r}, parameter {n!r}", marker)
             for n, info in infos.items()
             for marker in info.metadata
             if isinstance(marker, Complete)
         },
         choices={n: options for n in infos if (options := _choices(model.schema, n))},
-        param_headers=_param_headers(name, model.schema),
     )
+
+
+def _arguments_model(name: str, arguments: list[inspect.Parameter]) -> ArgumentsModel:
+    """Name the argument that pydantic cannot take: one at a time finds out which it is."""
+    short = name.rpartition(".")[2]
+    try:
+        return ArgumentsModel(short, arguments)
+    except PYDANTIC_REFUSES as error:
+        for argument in arguments:
+            try:
+                ArgumentsModel(short, [argument])
+            except PYDANTIC_REFUSES as reason:
+                raise TypeError(
+                    f"Handler {name!r}, parameter {argument.name!r}: {reason}"
+                ) from reason
+        raise TypeError(f"Handler {name!r}: its arguments have no JSON Schema: {error}") from error
+
+
+def _dependencies(name: str, parameters: list[inspect.Parameter]) -> Dependencies | None:
+    if not parameters:
+        return None
+    try:
+        return Dependencies(parameters)
+    except TypeError as error:
+        raise TypeError(f"Handler {name!r}: {error}") from error
+
+
+def _completer(where: str, marker: Complete) -> HandlerSignature:
+    """The source of completions, if it can be called as one."""
+    completer = read_signature(marker.source)
+    if completer.form in (HandlerForm.ASYNC_GENERATOR, HandlerForm.SYNC_GENERATOR):
+        raise TypeError(f"{where}: Complete() needs a function that returns the values")
+    unknown = completer.required - _OFFERED
+    if completer.context_parameter is not None or unknown:
+        names = ", ".join(sorted(unknown)) or completer.context_parameter
+        raise TypeError(
+            f"{where}: Complete() offers `value`, `arguments` and dependencies, but "
+            f"{handler_name(marker.source)!r} asks for {names}"
+        )
+    return completer
 
 
 def handler_name(call: Callable[..., Any]) -> str:
     """How messages call a handler: its qualified name without the enclosing function's."""
-    target: Any = inspect.unwrap(call)
-    while isinstance(target, functools.partial):
-        target = target.func
+    target = underlying(call)
     qualified: str = getattr(target, "__qualname__", type(target).__qualname__)
     return qualified.rpartition("<locals>.")[2]
+
+
+def underlying(call: Callable[..., Any]) -> Any:
+    """The function behind decorators and `functools.partial`, or the object that is called."""
+    target: Any = inspect.unwrap(call)
+    while isinstance(target, functools.partial):
+        target = inspect.unwrap(target.func)
+    return target
 
 
 def _resolved_parameters(
     call: Callable[..., Any], name: str
 ) -> tuple[list[inspect.Parameter], Any]:
     """The parameters with real annotations, also where those were written as strings."""
-    target: Any = call
-    while isinstance(target, functools.partial):
-        target = target.func
-    target = inspect.unwrap(target)
+    target = underlying(call)
     if not inspect.isroutine(target):
         target = type(target).__call__
     try:
         hints = typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
+        signature = inspect.signature(call)
+    except Exception as error:
         raise TypeError(
-            f"Handler {name!r}: the annotation {error.name!r} does not resolve. Define it at "
-            "module level, before the handler"
+            f"Handler {name!r}{_culprit(target, error)}: an annotation does not resolve: {error}. "
+            "Define what it names at module level, before the handler"
         ) from None
-    signature = inspect.signature(call)
     parameters = [
         parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
         for parameter in signature.parameters.values()
@@ -255,15 +258,31 @@ def _resolved_parameters(
     return parameters, hints.get("return", inspect.Signature.empty)
 
 
+def _culprit(target: Any, error: Exception) -> str:
+    """`, parameter 'x'`: the one whose annotation has the name that does not resolve."""
+    missing = getattr(error, "name", None)
+    try:
+        annotations = inspect.get_annotations(target)
+    except NameError:  # pragma: no cover - Python 3.14 evaluates annotations here
+        annotations = {}
+    for parameter, annotation in annotations.items():
+        if missing and re.search(rf"\b{missing}\b", str(annotation)):
+            return f", parameter {parameter!r}"
+    return ""
+
+
 def _is_context(annotation: Any) -> bool:
     plain = getattr(annotation, "__origin__", annotation)
     return inspect.isclass(plain) and issubclass(plain, Context)
 
 
+def _annotation(parameter: inspect.Parameter) -> Any:
+    return Any if parameter.annotation is parameter.empty else parameter.annotation
+
+
 def _field_info(parameter: inspect.Parameter) -> FieldInfo:
     default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
-    annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
-    return FieldInfo.from_annotated_attribute(annotation, default)
+    return FieldInfo.from_annotated_attribute(_annotation(parameter), default)
 
 
 def _choices(schema: dict[str, Any], name: str) -> tuple[str, ...]:
@@ -272,30 +291,3 @@ def _choices(schema: dict[str, Any], name: str) -> tuple[str, ...]:
     reference = prop.get("$ref", "").removeprefix("#/$defs/")
     options = schema.get("$defs", {}).get(reference, prop).get("enum", ())
     return tuple(option for option in options if isinstance(option, str))
-
-
-def _param_headers(name: str, schema: dict[str, Any]) -> tuple[ParamHeader, ...]:
-    """The mirrored parameters, each checked against server/tools §x-mcp-header."""
-    headers: dict[str, ParamHeader] = {}
-    for prop, definition in schema.get("properties", {}).items():
-        header = definition.get("x-mcp-header")
-        if header is None:
-            continue
-        where = f"Handler {name!r}, parameter {prop!r}: MCPHeader({header!r})"
-        kind = definition.get("type")
-        if kind not in _HEADER_KINDS:
-            raise TypeError(f"{where} needs a string, integer or boolean parameter")
-        if header.lower() in headers:
-            raise TypeError(f"{where} is used twice; header names ignore case")
-        headers[header.lower()] = ParamHeader(header, (prop,), kind)
-    if _count_key(schema, "x-mcp-header") != len(headers):
-        raise TypeError(f"Handler {name!r}: MCPHeader belongs on a parameter, not inside a model")
-    return tuple(headers.values())
-
-
-def _count_key(node: Any, key: str) -> int:
-    if isinstance(node, dict):
-        return (key in node) + sum(_count_key(value, key) for value in node.values())
-    if isinstance(node, list):
-        return sum(_count_key(value, key) for value in node)
-    return 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from fastapi_mcp_mrtr.protocol.inbound import InboundRequest
@@ -43,8 +43,8 @@ def _span(
     tracer = provider.get_tracer("fastapi_mcp_mrtr")
     with tracer.start_as_current_span(
         f"{message.method} {name}",
-        # No parent in `_meta`: the current span, FastAPI's, is the parent.
-        context=_propagator.extract(carrier) if carrier else None,
+        # No valid parent in `_meta`: the current span, FastAPI's, is the parent.
+        context=_propagator.extract(carrier, context.get_current()),
         kind=trace.SpanKind.SERVER,
         attributes=attributes,
         # Both would write the exception's message, which may hold an answer.
