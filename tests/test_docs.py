@@ -2,8 +2,8 @@
 
 How a page is written so that it can be run:
 
-- ```` ```python ```` blocks share a namespace and run in order. If one prints something, the
-  ```` ```text ```` block after it says what.
+- ```` ```python ```` blocks share a namespace and run in order. A ```` ```text ```` block after one
+  is what it prints; without one it prints nothing.
 - `title="travel.py"` after the language saves the block under that name in a folder of the page's
   own instead of running it. Later blocks import it; commands find it.
 - ```` ```console ```` blocks are typed into one shell in that folder: what follows `$ `, and the
@@ -173,10 +173,8 @@ class Reader:
             if block.title is not None:
                 (self.folder / block.title).write_text(self._ported(block.text))
             elif block.language == "python":
-                printed = self._execute(block)
-                if printed:
-                    said = after.text if after and after.language == "text" else ""
-                    require_output(said, printed, block.where)
+                said = after.text if after and after.language == "text" else ""
+                require_output(said, self._execute(block), block.where)
             elif block.language == "console":
                 self._type(block)
             elif block.language == "json":
