@@ -160,11 +160,11 @@ def _question(schema: Any, _order: str) -> Question:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(schema)
         root = adapter.json_schema(schema_generator=_FormSchema)
+    except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError) as error:
+        why = str(error).partition("\n")[0]  # first: pydantic 2.12's are TypeErrors as well
+        raise TypeError(f"{name} cannot be asked for: {why}") from error
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
-    except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError) as error:
-        why = str(error).partition("\n")[0]
-        raise TypeError(f"{name} cannot be asked for: {why}") from error
     defs = root.pop("$defs", {})
     top, _ = _flatten(root, defs)
     scalar = top.get("type") != "object" or "properties" not in top
