@@ -36,6 +36,7 @@ from .server.param_headers import MCPHeader
 from .server.signature import Complete
 from .state.codec import AESGCMCodec, RequestStateCodec
 from .state.keys import KeyRing, Secret
+from .state.ledger import Ledger, LedgerUnavailable, MemoryLedger
 
 __all__ = [
     "AESGCMCodec",
@@ -48,9 +49,12 @@ __all__ = [
     "InputDeclined",
     "InputRefused",
     "KeyRing",
+    "Ledger",
+    "LedgerUnavailable",
     "MCPError",
     "MCPHeader",
     "MCPRouter",
+    "MemoryLedger",
     "MissingClientCapability",
     "NondeterminismError",
     "RequestStateCodec",

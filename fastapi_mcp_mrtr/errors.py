@@ -4,6 +4,7 @@
 Exception
 ├── MCPError(code, message, data)            reaches the client as a JSON-RPC error
 │   ├── MissingClientCapability              -32021
+│   ├── UnreadableAnswer                     -32602, an answer that is none
 │   └── RequestStateError                    -32602, one frozen sentence; .reason goes to the log
 ├── ToolError(message)                       reaches the client as an isError result
 ├── InputRefused                             raised at the handler's yield
@@ -33,6 +34,7 @@ UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 # Own codes lie outside the JSON-RPC reserved range, -32768 to -32000 (basic/index §Error Codes).
 INPUT_REFUSED: Final = -31001
 TOO_MANY_ROUNDS: Final = -31002
+LEDGER_UNAVAILABLE: Final = -31003
 
 INVALID_REQUEST_STATE: Final = "Invalid or expired requestState"
 
@@ -61,6 +63,13 @@ class MissingClientCapability(MCPError):
             f"Missing required client capability: {names}",
             {"requiredCapabilities": dict(required)},
         )
+
+
+class UnreadableAnswer(MCPError):
+    """What a client sent for an ask is no answer at all: -32602 (mrtr §Error Handling)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(INVALID_PARAMS, message)
 
 
 class RequestStateError(MCPError):

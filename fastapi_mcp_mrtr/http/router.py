@@ -11,9 +11,12 @@ from fastapi_mcp_mrtr.server.flows import Defaults, Flows
 from fastapi_mcp_mrtr.server.groups import HandlerGroup
 from fastapi_mcp_mrtr.server.injection import iter_endpoints
 from fastapi_mcp_mrtr.server.listing import Listings
+from fastapi_mcp_mrtr.server.registry import Entry
+from fastapi_mcp_mrtr.server.single_use import SingleUse
 from fastapi_mcp_mrtr.server.subscriptions import LocalBus, ResourceUpdated, list_changed
 from fastapi_mcp_mrtr.state.codec import AESGCMCodec, RequestStateCodec
 from fastapi_mcp_mrtr.state.keys import KeyRing, Secret
+from fastapi_mcp_mrtr.state.ledger import Ledger
 from fastapi_mcp_mrtr.state.security import StateSecurity
 
 from .endpoint import MCPEndpoint, MCPRoute, endpoint_function
@@ -29,6 +32,12 @@ _BROWSER_HEADERS: Final = (
     "MCP-Protocol-Version",
 )
 """What a browser client sends beyond the headers that need no permission."""
+
+
+_LEDGERS: Final = (
+    "MCPRouter(..., ledger=MemoryLedger()) for one process, RedisLedger(url) or SQLLedger(url) "
+    "for several"
+)
 
 
 class MCPRouter(APIRouter, HandlerGroup):
@@ -70,6 +79,12 @@ class MCPRouter(APIRouter, HandlerGroup):
         flow_lifetime: seconds after which a flow ends however many rounds it has had.
         max_rounds: how many rounds of one call may ask before it ends with an error.
         max_state_bytes: how long a `requestState` may be, made or received.
+        ledger: where rounds of `single_use` handlers are claimed and their responses kept:
+            `MemoryLedger()` for one process, `RedisLedger` or `SQLLedger` for several.
+        single_use: the default of the handlers' `single_use`.
+        lease: seconds after which another worker may take over a round whose worker died. It is
+            renewed while the round runs.
+        max_response_bytes: how long a stored response may be. A longer one is an internal error.
         max_body_size: how long a request body may be, in bytes. More is 413.
         page_size: how many items the list methods return at once.
         list_ttl_ms: how long clients may keep a list, in milliseconds.
@@ -101,6 +116,10 @@ class MCPRouter(APIRouter, HandlerGroup):
         flow_lifetime: float = 3600.0,
         max_rounds: int = 16,
         max_state_bytes: int = 64 * 1024,
+        ledger: Ledger | None = None,
+        single_use: bool = False,
+        lease: float = 30.0,
+        max_response_bytes: int = 1024 * 1024,
         max_body_size: int = 4 * 1024 * 1024,
         page_size: int = 100,
         list_ttl_ms: int = 60_000,
@@ -116,6 +135,8 @@ class MCPRouter(APIRouter, HandlerGroup):
             flow_lifetime=flow_lifetime,
             max_rounds=max_rounds,
             max_state_bytes=max_state_bytes,
+            lease=lease,
+            max_response_bytes=max_response_bytes,
             max_body_size=max_body_size,
             page_size=page_size,
             keep_alive=keep_alive,
@@ -135,7 +156,17 @@ class MCPRouter(APIRouter, HandlerGroup):
         security = StateSecurity(
             codec, ring, audience=audience or name, max_state_bytes=max_state_bytes
         )
-        self._flows = Flows(security, Defaults(ttl, flow_lifetime, max_rounds), clock)
+        once = None
+        if ledger is not None:
+            once = SingleUse(
+                ledger, codec, ring, lease=lease, max_response_bytes=max_response_bytes
+            )
+        elif single_use:
+            raise ValueError(f"single_use=True needs a ledger: {_LEDGERS}")
+        else:
+            self._registry.require(_refuse_single_use)
+        defaults = Defaults(ttl, flow_lifetime, max_rounds, single_use)
+        self._flows = Flows(security, defaults, once, clock)
         server = MCPServer(
             info=_implementation(name, version, title),
             instructions=instructions,
@@ -222,6 +253,13 @@ def _as_depends(principal: Any) -> Any:
     if not callable(principal):
         raise TypeError(f"principal= takes a dependency, not {type(principal).__name__}")
     return Depends(principal)
+
+
+def _refuse_single_use(entry: Entry) -> None:
+    if entry.settings.single_use:
+        raise ValueError(
+            f"{entry.kind} {entry.name!r} is single_use, which needs a ledger: {_LEDGERS}"
+        )
 
 
 def _implementation(name: str, version: str, title: str | None) -> Mapping[str, Any]:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi_mcp_mrtr.errors import (
-    INVALID_PARAMS,
     DuplicateKeyError,
     HandlerError,
-    MCPError,
     MissingClientCapability,
     NondeterminismError,
+    UnreadableAnswer,
     UnstableQuestionError,
 )
 
@@ -151,7 +150,7 @@ class Replay:
         try:
             action, content, value = ask.read(self._responses[key])
         except MalformedAnswer as error:
-            raise MCPError(INVALID_PARAMS, f"inputResponses[{key!r}] is no valid {error}") from None
+            raise UnreadableAnswer(f"inputResponses[{key!r}] is no valid {error}") from None
         self.journal.answers[key] = Answer(digest, action, content)
         self.journal.asked.pop(key, None)
         return action, value

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import anyio.from_thread
@@ -47,9 +48,20 @@ class Context:
         principal_key: text that identifies the principal, for keys in your own storage.
         round: which request of the flow this is, from 1.
         flow_id: the same in all rounds of one call, different between calls.
+        is_takeover: under `single_use`, whether somebody else may have run this very round before,
+            in part or wholly, and crashed before its response was recorded.
     """
 
-    __slots__ = ("_emit", "client", "flow_id", "principal", "principal_key", "round")
+    __slots__ = (
+        "_emit",
+        "_on_commit",
+        "client",
+        "flow_id",
+        "is_takeover",
+        "principal",
+        "principal_key",
+        "round",
+    )
 
     def __init__(
         self,
@@ -60,13 +72,27 @@ class Context:
         round: int,
         flow_id: str,
         emit: Callable[[Progress | Log], Coroutine[Any, Any, None]],
+        is_takeover: bool,
+        on_commit: Callable[[Callable[[], Any]], None],
     ) -> None:
         self.client = client
         self.principal = principal
         self.principal_key = principal_key
         self.round = round
         self.flow_id = flow_id
+        self.is_takeover = is_takeover
         self._emit = emit
+        self._on_commit = on_commit
+
+    def on_commit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Run `fn` once this call is over, when its final response has been recorded.
+
+        For effects that must not happen for a call that goes on or fails: `fn` is not called by a
+        round that asks, nor after an error. Several run in order, `def` functions in a worker
+        thread. Under `single_use` they run at most once a flow: not again for a repeated request,
+        and never if the process dies between recording and running them. Their failures are logged.
+        """
+        self._on_commit(partial(fn, *args, **kwargs))
 
     def idempotency_key(self, key: str) -> str:
         """A key for an outside system: the same on every round and replay of this flow.

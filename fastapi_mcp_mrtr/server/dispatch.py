@@ -1,9 +1,15 @@
 """Answer one classified request, by its method. Knows no HTTP: statuses belong to the shell."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
-from fastapi_mcp_mrtr.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from fastapi_mcp_mrtr.errors import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MCPError,
+    RequestStateError,
+)
 from fastapi_mcp_mrtr.protocol.headers import check_param_headers
 from fastapi_mcp_mrtr.protocol.inbound import naming_versions
 from fastapi_mcp_mrtr.rounds.engine import Completed
@@ -11,9 +17,9 @@ from fastapi_mcp_mrtr.rounds.journal import Journal
 
 from .calls import Call
 from .failures import protocol_error, readable
-from .flows import Flows
+from .flows import Flows, Round
 from .listing import Listings
-from .registry import Entry, Kind, PromptEntry, Registry, ResourceEntry
+from .registry import Entry, Kind, Registry, ResourceEntry, ToolEntry
 from .results import render_completion, render_prompt, render_resource, tool_error
 from .subscriptions import Bus, Subscription, parse_filter
 
@@ -94,7 +100,7 @@ class MCPServer:
     async def _list(self, call: Call) -> bytes:
         return self._listings.page(call.message.method, call.message.params, self.meta)
 
-    async def _call_tool(self, call: Call) -> dict[str, Any]:
+    async def _call_tool(self, call: Call) -> dict[str, Any] | bytes:
         params = call.message.params
         name = _text_member(params, "name")
         entry = self._registry.tools.get(name)
@@ -102,20 +108,9 @@ class MCPServer:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:128]}")
         arguments = _object_member(params, "arguments")
         check_param_headers(call.headers, entry.param_headers, arguments)
-        try:
-            outcome = await self._flows.run(call, entry, arguments, name)
-            if isinstance(outcome, dict):
-                return self._signed(outcome)
-            return self._complete(entry.output.render(outcome.value))
-        except Exception as error:
-            if call.dependencies.solving:
-                raise
-            text = readable(error)
-            if text is None:
-                raise protocol_error(error, _where("Tool", name, call)) from None
-            return self._complete(tool_error(text))
+        return await self._run(call, entry, arguments, name, entry.output.render)
 
-    async def _get_prompt(self, call: Call) -> dict[str, Any]:
+    async def _get_prompt(self, call: Call) -> dict[str, Any] | bytes:
         params = call.message.params
         name = _text_member(params, "name")
         entry = self._registry.prompts.get(name)
@@ -124,41 +119,59 @@ class MCPServer:
         arguments = _object_member(params, "arguments")
         if not all(isinstance(value, str) for value in arguments.values()):
             raise MCPError(INVALID_PARAMS, "Prompt arguments must be strings")
-        return await self._run_untyped(call, entry, arguments, name, uri=None)
+        description = entry.definition.get("description")
+        render = partial(render_prompt, description=description)
+        return await self._run(call, entry, arguments, name, render)
 
-    async def _read_resource(self, call: Call) -> dict[str, Any]:
-        uri = _text_member(call.message.params, "uri")
+    async def _read_resource(self, call: Call) -> dict[str, Any] | bytes:
+        params = call.message.params
+        uri = _text_member(params, "uri")
         match = self._registry.match_resource(uri)
         if match is None:
             # server/resources §Error Handling, with the URI as the suite and clients expect it.
             raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": uri})
         entry, variables = match
-        return await self._run_untyped(call, entry, dict(variables), uri, uri=uri)
 
-    async def _run_untyped(
+        def render(value: Any) -> dict[str, Any]:
+            return {**render_resource(value, uri, entry.mime_type), **_caching(entry, params)}
+
+        return await self._run(call, entry, dict(variables), uri, render)
+
+    async def _run(
         self,
         call: Call,
-        entry: PromptEntry | ResourceEntry,
+        entry: Entry,
         arguments: dict[str, Any],
         target: str,
-        uri: str | None,
-    ) -> dict[str, Any]:
-        """A prompt or a resource: their results cannot say `isError`, so failures are errors."""
+        render: Callable[[Any], dict[str, Any]],
+    ) -> dict[str, Any] | bytes:
+        """One round of a handler, from the state that a request brings to the result."""
         try:
-            outcome = await self._flows.run(call, entry, arguments, target)
+            round = self._flows.open(call, entry, arguments, target)
+            return await self._flows.answer(round, partial(self._produce, round, render))
+        except RequestStateError as error:
+            raise protocol_error(error, _where(entry, call)) from None
+
+    async def _produce(
+        self, round: Round, render: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Run a round; what its handler's result, its questions or its failure look like."""
+        call, entry = round.call, round.entry
+        try:
+            outcome = await self._flows.run(round)
             if isinstance(outcome, dict):
                 return self._signed(outcome)
-            if isinstance(entry, ResourceEntry):
-                result = render_resource(outcome.value, target, entry.mime_type)
-                result.update(_caching(entry, call.message.params))
-            else:
-                result = render_prompt(outcome.value, entry.definition.get("description"))
-            return self._complete(result)
+            return self._complete(render(outcome.value))
         except Exception as error:
+            call.forget_commits()
             if call.dependencies.solving:
                 raise
-            what = "Prompt" if uri is None else "Resource"
-            raise protocol_error(error, _where(what, entry.name, call), uri) from None
+            # The results of prompts and resources cannot say `isError`.
+            text = readable(error) if isinstance(entry, ToolEntry) else None
+            if text is not None:
+                return self._complete(tool_error(text))
+            uri = round.target if isinstance(entry, ResourceEntry) else None
+            raise protocol_error(error, _where(entry, call), uri) from None
 
     async def _complete_argument(self, call: Call) -> dict[str, Any]:
         params = call.message.params
@@ -184,7 +197,7 @@ class MCPServer:
         except Exception as error:
             if call.dependencies.solving:
                 raise
-            raise protocol_error(error, _where("Completion of", entry.name, call)) from None
+            raise protocol_error(error, f"Completion of {_where(entry, call)}") from None
 
     def _completed_entry(self, ref: Mapping[str, Any]) -> Entry:
         """The prompt or template a completion refers to (server/utilities/completion)."""
@@ -222,9 +235,9 @@ def _unknown_method() -> MCPError:
     return MCPError(METHOD_NOT_FOUND, "Method not found")
 
 
-def _where(what: str, name: str, call: Call) -> str:
+def _where(entry: Entry, call: Call) -> str:
     """What the log calls a failed call. The request's id is what its client knows it by."""
-    return f"{what} {name!r} (request {str(call.message.id)[:64]!r})"
+    return f"{type(entry).kind} {entry.name!r} (request {str(call.message.id)[:64]!r})"
 
 
 def _text_member(params: Mapping[str, Any], name: str) -> str:

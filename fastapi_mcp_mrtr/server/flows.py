@@ -5,7 +5,7 @@ Knows no method and what becomes of a result.
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,6 +20,7 @@ from .calls import Call
 from .context import Client, Context
 from .failures import InvalidArguments
 from .registry import Entry
+from .single_use import Presentation, Produce, SingleUse, idempotency_key
 from .telemetry import round_span
 
 
@@ -30,29 +31,43 @@ class Defaults:
     ttl: float
     flow_lifetime: float
     max_rounds: int
+    single_use: bool
+
+
+@dataclass(slots=True)
+class Round:
+    """One round of a flow that is about to run, its state opened and its request checked."""
+
+    call: Call
+    entry: Entry
+    arguments: dict[str, Any]
+    target: str
+    flow: FlowState
+    responses: Mapping[str, Any] | None
+    now: float
+    binding: RequestBinding | None
 
 
 class Flows:
     """Runs rounds. Holds settings only: what a flow has come to travels in its state."""
 
     def __init__(
-        self, security: StateSecurity, defaults: Defaults, clock: Callable[[], float]
+        self,
+        security: StateSecurity,
+        defaults: Defaults,
+        single_use: SingleUse | None,
+        clock: Callable[[], float],
     ) -> None:
         self._security = security
         self._defaults = defaults
+        self._single_use = single_use
         self.clock = clock
 
-    async def run(
-        self, call: Call, entry: Entry, arguments: dict[str, Any], target: str
-    ) -> Completed | dict[str, Any]:
-        """Run one round of a handler: what it completed with, or an `InputRequiredResult`.
-
-        `target` is the name or URI that the state is bound to.
+    def open(self, call: Call, entry: Entry, arguments: dict[str, Any], target: str) -> Round:
+        """Open the state a request brings, or begin a flow. `target` is its name or URI.
 
         Raises:
-            MCPError: the state is refused, or an answer is none.
-            InvalidArguments: the arguments do not fit the handler.
-            Exception: what the handler or a dependency raised.
+            MCPError: the state is refused, or there are answers of another shape.
         """
         params = call.message.params
         responses = params.get("inputResponses")
@@ -66,9 +81,57 @@ class Flows:
         else:
             binding = _binding(call, entry, arguments, target)
             flow = self._security.unseal(token, binding, now=now)
+        return Round(call, entry, arguments, target, flow, responses, now, binding)
+
+    async def answer(self, round: Round, produce: Produce) -> dict[str, Any] | bytes:
+        """What `produce` makes of the round: once, however often it comes, under `single_use`.
+
+        Raises:
+            MCPError: the state was used already, or the ledger cannot be reached.
+            Exception: what `produce` raised.
+        """
+        present = self._presentation(round)
+        if present is None or self._single_use is None:
+            result = await produce()
+            await round.call.commit()
+            return result
+        ttl = round.entry.settings.ttl or self._defaults.ttl
+        return await self._single_use.run(present, round.call, produce, ttl=ttl)
+
+    def _presentation(self, round: Round) -> Presentation | None:
+        """What the ledger knows the round by; None where it may be presented again."""
+        own = round.entry.settings.single_use
+        once = self._single_use
+        if once is None or not (self._defaults.single_use if own is None else own):
+            return None
+        call, flow = round.call, round.flow
+        if flow.kid is not None:
+            params = call.message.params
+            fingerprint = once.digest(
+                params["requestState"], params.get("inputResponses"), kid=flow.kid
+            )
+            return Presentation(flow.flow_id, flow.round, fingerprint)
+        key = idempotency_key(call.message.meta.raw)
+        if key is None:
+            return None
+        bound = round.binding or _binding(call, round.entry, round.arguments, round.target)
+        # The flow is the key's, so that its second round cannot be reached by another first one.
+        flow_id = once.digest(bound.principal.decode(), bound.method, bound.target, key)[:32]
+        round.flow = replace(flow, flow_id=flow_id)
+        return Presentation(flow_id, 0, once.digest(bound.arguments_digest, bound.version))
+
+    async def run(self, round: Round) -> Completed | dict[str, Any]:
+        """Run a round: what its handler completed with, or an `InputRequiredResult`.
+
+        Raises:
+            MCPError: an answer is none, or the client cannot be asked.
+            InvalidArguments: the arguments do not fit the handler.
+            Exception: what the handler or a dependency raised.
+        """
+        call, entry, flow = round.call, round.entry, round.flow
         signature = entry.signature
         try:
-            values = signature.arguments.validate(arguments)
+            values = signature.arguments.validate(round.arguments)
         except ValidationError as error:
             raise InvalidArguments(error) from None
         if signature.context_parameter is not None:
@@ -78,13 +141,13 @@ class Flows:
                 signature,
                 values,
                 flow.journal,
-                responses,
+                round.responses,
                 accept_unasked=entry.settings.unasked_answers == "accept",
             )
         if isinstance(outcome, Completed):
             return outcome
-        binding = binding or _binding(call, entry, arguments, target)
-        return self._suspend(entry, flow, outcome, binding, now)
+        binding = round.binding or _binding(call, entry, round.arguments, round.target)
+        return self._suspend(entry, flow, outcome, binding, round.now)
 
     def _suspend(
         self,
@@ -138,4 +201,6 @@ def _context(call: Call, flow: FlowState) -> Context:
         round=flow.round + 1,
         flow_id=flow.flow_id,
         emit=call.emit,
+        is_takeover=call.is_takeover,
+        on_commit=call.on_commit,
     )

@@ -65,6 +65,7 @@ class HandlerGroup:
         max_rounds: int | None = None,
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
+        single_use: bool | None = None,
     ) -> Callable[[F], F]: ...
     def tool(
         self,
@@ -81,6 +82,7 @@ class HandlerGroup:
         max_rounds: int | None = None,
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
+        single_use: bool | None = None,
     ) -> Any:
         """Offer a function as a tool (server/tools). Returns the function unchanged.
 
@@ -101,12 +103,15 @@ class HandlerGroup:
                 flows cannot go on; they get the frozen error.
             unasked_answers: `"accept"` also reads answers that come without a state, to questions
                 that were never shown. For handlers that need no such guarantee.
+            single_use: run each round once however often it is presented, and answer the same
+                request with the stored response. Needs the router's `ledger=`; the router's
+                setting by default.
 
         Raises:
             TypeError: a parameter, the return type or a question cannot be expressed.
             ValueError: the name is taken or not a legal name.
         """
-        settings = Settings(ttl, max_rounds, version, unasked_answers)
+        settings = Settings(ttl, max_rounds, version, unasked_answers, single_use)
 
         def register(call: F) -> F:
             tool_name = checked_name(_name(name, call))
@@ -149,6 +154,7 @@ class HandlerGroup:
         max_rounds: int | None = None,
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
+        single_use: bool | None = None,
     ) -> Callable[[F], F]: ...
     def prompt(
         self,
@@ -162,6 +168,7 @@ class HandlerGroup:
         max_rounds: int | None = None,
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
+        single_use: bool | None = None,
     ) -> Any:
         """Offer a function as a prompt (server/prompts). Returns the function unchanged.
 
@@ -172,7 +179,7 @@ class HandlerGroup:
             TypeError: a parameter or a question cannot be expressed.
             ValueError: the name is taken or not a legal name.
         """
-        settings = Settings(ttl, max_rounds, version, unasked_answers)
+        settings = Settings(ttl, max_rounds, version, unasked_answers, single_use)
 
         def register(call: F) -> F:
             prompt_name = checked_name(_name(name, call))
@@ -209,6 +216,7 @@ class HandlerGroup:
         max_rounds: int | None = None,
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
+        single_use: bool | None = None,
     ) -> Callable[[F], F]:
         """Offer a function as a resource, or as a template of resources (server/resources).
 
@@ -231,7 +239,7 @@ class HandlerGroup:
             ValueError: the URI is taken or not one, or its variables and the function's
                 arguments differ.
         """
-        settings = Settings(ttl, max_rounds, version, unasked_answers)
+        settings = Settings(ttl, max_rounds, version, unasked_answers, single_use)
         template = UriTemplate.parse(uri) if "{" in uri or "}" in uri else None
         if not re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", uri):
             raise ValueError(f"{uri!r} is not a URI: it has no scheme (RFC 3986)")

@@ -7,7 +7,7 @@ runs no handler.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from fastapi_mcp_mrtr.protocol.headers import ParamHeader
 
@@ -30,6 +30,7 @@ class Settings:
     max_rounds: int | None = None
     version: str | None = None
     unasked_answers: UnaskedAnswers = "ignore"
+    single_use: bool | None = None
 
     def __post_init__(self) -> None:
         if self.ttl is not None and not self.ttl > 0:
@@ -44,6 +45,8 @@ class Settings:
 class Entry:
     """A registered handler. `definition` is what the list method shows of it."""
 
+    kind: ClassVar[str]
+    """What messages call it."""
     name: str
     definition: Mapping[str, Any]
     signature: HandlerSignature
@@ -54,6 +57,7 @@ class Entry:
 class ToolEntry(Entry):
     """A tool; `name` is what clients call it by."""
 
+    kind: ClassVar[str] = "Tool"
     output: ToolOutput
     param_headers: tuple[ParamHeader, ...]
 
@@ -62,11 +66,14 @@ class ToolEntry(Entry):
 class PromptEntry(Entry):
     """A prompt; `name` is what clients get it by."""
 
+    kind: ClassVar[str] = "Prompt"
+
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry(Entry):
     """A resource, or a template of them when `template` is set; `name` is the URI or template."""
 
+    kind: ClassVar[str] = "Resource"
     mime_type: str | None
     cache_ttl_ms: int
     cache_scope: Literal["public", "private"]
@@ -83,6 +90,7 @@ class Registry:
         self.templates: dict[str, ResourceEntry] = {}
         self._template_index: TemplateIndex[ResourceEntry] = TemplateIndex()
         self._listeners: list[Callable[[Kind], None]] = []
+        self._conditions: list[Callable[[Entry], None]] = []
         self._parents: list[tuple[Registry, str]] = []
         self.ever: set[Kind] = set()
         """The kinds of which there has been something, now or before."""
@@ -90,6 +98,10 @@ class Registry:
     def on_change(self, listener: Callable[[Kind], None]) -> None:
         """Call `listener` with what changed, from the thread that changed it."""
         self._listeners.append(listener)
+
+    def require(self, condition: Callable[[Entry], None]) -> None:
+        """Have `condition` raise for entries that are not to be registered here."""
+        self._conditions.append(condition)
 
     def add(self, entry: Entry) -> None:
         """Register here and in every registry that includes this one.
@@ -165,6 +177,8 @@ class Registry:
                     f"{handler_name(taken.signature.call)!r}"
                 )
             new.add(place)
+            for condition in registry._conditions:
+                condition(entry)
         for registry, entry in targets:
             registry._put(entry)
 

@@ -96,6 +96,8 @@ class FlowState:
     journal: Journal
     asked: int = 0
     """How many of the rounds asked something, as opposed to `not_yet()`."""
+    kid: str | None = None
+    """The primary secret's label when the state was minted; `None` before the first one."""
 
 
 class StateSecurity:
@@ -170,7 +172,9 @@ class StateSecurity:
             journal = Journal.from_json_obj(claims.journal)
         except Exception:
             raise RequestStateError("journal of another shape") from None
-        return FlowState(claims.flow_id, claims.round, claims.started, journal, claims.asked)
+        return FlowState(
+            claims.flow_id, claims.round, claims.started, journal, claims.asked, claims.kid
+        )
 
     def _open(self, token: object) -> bytes:
         if not isinstance(token, str):
