@@ -11,7 +11,7 @@ import hmac
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import product
 from typing import Any, Final, NamedTuple, get_type_hints
@@ -96,7 +96,7 @@ class FlowState:
     journal: Journal
     asked: int = 0
     """How many of the rounds asked something, as opposed to `not_yet()`."""
-    kid: str | None = None
+    kid: str | None = field(default=None, compare=False)
     """The primary secret's label when the state was minted; `None` before the first one."""
 
 
