@@ -130,8 +130,8 @@ def test_any_flow_round_trips(
     flow = FlowState(flow_id, rounds, started, journal, asked=rounds // 2)
     token = seal(STATES, flow, flow_lifetime=NOW * 2)
     back = STATES.unseal(token, BINDING, now=NOW)
-    # repr, because NaN equals nothing.
-    assert repr(back) == repr(flow)
+    # repr, because NaN equals nothing; the label of the secret is told on the way back only.
+    assert repr(dataclasses.replace(back, kid=None)) == repr(flow)
 
 
 def test_lone_surrogates_round_trip() -> None:
