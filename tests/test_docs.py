@@ -322,6 +322,14 @@ def test_the_reference_lists_every_code() -> None:
     assert {code for code in codes if f"`{code}`" not in reference("errors")} == set()
 
 
+def test_every_verb_exists() -> None:
+    """A command that the pages show is one of the Makefile's. decision"""
+    pages = "".join(page.read_text() for page in PAGES)
+    shown = set(re.findall(r"(?:`|^\$ )make (\w+)", pages, re.MULTILINE))
+    verbs = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"demo", "test"} <= shown <= set(verbs)
+
+
 # --------------------------------------------------------------------------------- features
 
 
