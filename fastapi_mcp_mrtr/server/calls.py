@@ -4,11 +4,9 @@ Knows no HTTP status and no state.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from inspect import isawaitable
 from math import isfinite
 from typing import Any, Final, Protocol, TypeVar
 
@@ -18,20 +16,12 @@ from anyio.lowlevel import RunVar
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
 from fastapi_mcp_mrtr.protocol.inbound import LOG_LEVELS, InboundRequest
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_notification
-from fastapi_mcp_mrtr.rounds.engine import (
-    HandlerForm,
-    InputRequired,
-    Outcome,
-    form_of,
-    run_round,
-)
+from fastapi_mcp_mrtr.rounds.engine import Completed, InputRequired, Outcome, run_round
 from fastapi_mcp_mrtr.rounds.journal import Journal
 from fastapi_mcp_mrtr.rounds.sentinels import Log, Progress
 
 from .injection import RequestDependencies
 from .signature import HandlerSignature
-
-logger = logging.getLogger("fastapi_mcp_mrtr")
 
 T = TypeVar("T")
 
@@ -52,8 +42,12 @@ class ClientLeft(BaseException):
 
 
 class RoundSuspended(BaseException):
-    """Passes through yield-dependencies when a round ends with an ask, as `GeneratorExit` passes
-    through the handler: what they hold open is rolled back, and `except Exception` stays quiet."""
+    """Ends the lifetime of dependencies at an ask, as `GeneratorExit` ends a handler that asks:
+    what they hold open is rolled back, and their `except Exception` stays quiet."""
+
+    def __init__(self, outcome: InputRequired) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 class Exchange(Protocol):
@@ -71,12 +65,10 @@ class Call:
     """A request on its way through the server."""
 
     __slots__ = (
-        "_commits",
         "_last_progress",
         "dependencies",
         "exchange",
         "headers",
-        "is_takeover",
         "message",
         "principal",
         "principal_key",
@@ -99,9 +91,6 @@ class Call:
         self.dependencies = dependencies
         self.exchange = exchange
         self._last_progress = float("-inf")
-        self.is_takeover = False
-        """Whether somebody else may have run this round before, in part or wholly."""
-        self._commits: list[Callable[[], Any]] = []
 
     async def run(
         self,
@@ -130,8 +119,7 @@ class Call:
         responses: Mapping[str, Any] | None,
         accept_unasked: bool,
     ) -> Outcome:
-        outcome: Outcome | None = None
-        with suppress(RoundSuspended):
+        try:
             async with self.dependencies:
                 if signature.dependencies is not None:
                     values.update(await self.dependencies.solve(signature.dependencies))
@@ -144,30 +132,11 @@ class Call:
                     capabilities=self.message.meta.client_capabilities,
                     accept_unasked=accept_unasked,
                 )
-                if isinstance(outcome, InputRequired):
-                    self.forget_commits()
-                    raise RoundSuspended
-        assert outcome is not None
-        return outcome
-
-    def on_commit(self, fn: Callable[[], Any]) -> None:
-        """Run `fn` when the final response has been recorded."""
-        self._commits.append(fn)
-
-    def forget_commits(self) -> None:
-        """Run none of them: the call failed."""
-        self._commits.clear()
-
-    async def commit(self) -> None:
-        """Run what was registered with `on_commit`, in order. A failure is logged, not answered."""
-        for fn in self._commits:
-            try:
-                is_async = form_of(fn) is HandlerForm.ASYNC_FUNCTION
-                result = fn() if is_async else await self.in_thread(fn)
-                if isawaitable(result):
-                    await result
-            except Exception:
-                logger.exception("An on_commit function failed; the response stands")
+                if isinstance(outcome, Completed):
+                    return outcome
+                raise RoundSuspended(outcome)
+        except RoundSuspended as suspended:
+            return suspended.outcome
 
     async def emit(self, notification: Progress | Log) -> None:
         """Send a notification if this request asked for it. `RoundHost.emit`."""

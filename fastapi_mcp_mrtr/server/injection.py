@@ -217,18 +217,19 @@ class RequestDependencies:
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         if exc is not None and self.background:
             del self.background.tasks[self._background_before :]
-        if self._stack is None:
-            return None
         stack, self._stack = self._stack, None
+        if stack is None:
+            return
         try:
-            return await stack.__aexit__(exc_type, exc, traceback)
+            # Whatever it returns: a dependency may replace the exception, but not swallow it.
+            await stack.__aexit__(exc_type, exc, traceback)
         except BaseExceptionGroup as group:
+            # A task group that a dependency holds open wraps what passes through it.
             if not _merely_wraps(group, exc):
                 raise
-            return False  # A task group that a dependency holds open wraps what passes through it.
 
 
 def _merely_wraps(group: BaseExceptionGroup[BaseException], exc: BaseException | None) -> bool:

@@ -94,6 +94,8 @@ class ArgumentsModel:
         self._validate = model.__pydantic_validator__.validate_python
         self.schema = json_schema(TypeAdapter(model), serialized=False)
         properties = self.schema.get("properties", ())
+        if len(properties) != len(parameters):
+            raise TypeError("two parameters have the same alias")
         self.names = dict(zip(properties, parameters, strict=True))
         """The parameters by the names clients use: their own, or their aliases."""
 
@@ -186,15 +188,11 @@ def _arguments_model(name: str, arguments: list[inspect.Parameter]) -> Arguments
     short = name.rpartition(".")[2]
     try:
         return ArgumentsModel(short, arguments)
-    except PYDANTIC_REFUSES as error:
-        for argument in arguments:
-            try:
-                ArgumentsModel(short, [argument])
-            except PYDANTIC_REFUSES as reason:
-                raise TypeError(
-                    f"Handler {name!r}, parameter {argument.name!r}: {reason}"
-                ) from reason
-        raise TypeError(f"Handler {name!r}: its arguments have no JSON Schema: {error}") from error
+    except (*PYDANTIC_REFUSES, TypeError) as error:
+        for argument in arguments if len(arguments) > 1 else ():
+            _arguments_model(name, [argument])
+        where = f", parameter {arguments[0].name!r}" if len(arguments) == 1 else ""
+        raise TypeError(f"Handler {name!r}{where}: {error}") from error
 
 
 def _dependencies(name: str, parameters: list[inspect.Parameter]) -> Dependencies | None:
