@@ -4,9 +4,11 @@ Knows no HTTP status and no state.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
+from inspect import isawaitable
 from math import isfinite
 from typing import Any, Final, Protocol, TypeVar
 
@@ -16,12 +18,21 @@ from anyio.lowlevel import RunVar
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
 from fastapi_mcp_mrtr.protocol.inbound import LOG_LEVELS, InboundRequest
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_notification
-from fastapi_mcp_mrtr.rounds.engine import Completed, InputRequired, Outcome, run_round
+from fastapi_mcp_mrtr.rounds.engine import (
+    Completed,
+    HandlerForm,
+    InputRequired,
+    Outcome,
+    form_of,
+    run_round,
+)
 from fastapi_mcp_mrtr.rounds.journal import Journal
 from fastapi_mcp_mrtr.rounds.sentinels import Log, Progress
 
 from .injection import RequestDependencies
 from .signature import HandlerSignature
+
+logger = logging.getLogger("fastapi_mcp_mrtr")
 
 T = TypeVar("T")
 
@@ -65,10 +76,12 @@ class Call:
     """A request on its way through the server."""
 
     __slots__ = (
+        "_commits",
         "_last_progress",
         "dependencies",
         "exchange",
         "headers",
+        "is_takeover",
         "message",
         "principal",
         "principal_key",
@@ -91,6 +104,9 @@ class Call:
         self.dependencies = dependencies
         self.exchange = exchange
         self._last_progress = float("-inf")
+        self.is_takeover = False
+        """Whether somebody else may have run this round before, in part or wholly."""
+        self._commits: list[Callable[[], Any]] = []
 
     async def run(
         self,
@@ -134,9 +150,29 @@ class Call:
                 )
                 if isinstance(outcome, Completed):
                     return outcome
+                self.forget_commits()
                 raise RoundSuspended(outcome)
         except RoundSuspended as suspended:
             return suspended.outcome
+
+    def on_commit(self, fn: Callable[[], Any]) -> None:
+        """Run `fn` when the final response has been recorded."""
+        self._commits.append(fn)
+
+    def forget_commits(self) -> None:
+        """Run none of them: the call failed."""
+        self._commits.clear()
+
+    async def commit(self) -> None:
+        """Run what was registered with `on_commit`, in order. A failure is logged, not answered."""
+        for fn in self._commits:
+            try:
+                is_async = form_of(fn) is HandlerForm.ASYNC_FUNCTION
+                result = fn() if is_async else await self.in_thread(fn)
+                if isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception("An on_commit function failed; the response stands")
 
     async def emit(self, notification: Progress | Log) -> None:
         """Send a notification if this request asked for it. `RoundHost.emit`."""
