@@ -66,10 +66,15 @@ class MissingClientCapability(MCPError):
 
 
 class UnreadableAnswer(MCPError):
-    """What a client sent for an ask is no answer at all: -32602 (mrtr §Error Handling)."""
+    """What a client sent for an ask is no answer at all: -32602 (mrtr §Error Handling).
 
-    def __init__(self, message: str) -> None:
+    `after_step` says whether a step had run in this round, as one may have if the question was
+    never asked. It is for the ledger and never reaches the client.
+    """
+
+    def __init__(self, message: str, *, after_step: bool = False) -> None:
         super().__init__(INVALID_PARAMS, message)
+        self.after_step = after_step
 
 
 class RequestStateError(MCPError):

@@ -159,7 +159,12 @@ class MCPRouter(APIRouter, HandlerGroup):
         once = None
         if ledger is not None:
             once = SingleUse(
-                ledger, codec, ring, lease=lease, max_response_bytes=max_response_bytes
+                ledger,
+                codec,
+                ring,
+                audience=audience or name,
+                lease=lease,
+                max_response_bytes=max_response_bytes,
             )
         elif single_use:
             raise ValueError(f"single_use=True needs a ledger: {_LEDGERS}")

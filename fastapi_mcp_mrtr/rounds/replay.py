@@ -75,6 +75,7 @@ class Replay:
     __slots__ = (
         "_accept_unasked",
         "_capabilities",
+        "_has_run_steps",
         "_reached",
         "_responses",
         "journal",
@@ -95,6 +96,7 @@ class Replay:
         self._capabilities = capabilities
         self._accept_unasked = accept_unasked
         self._reached: set[str] = set()
+        self._has_run_steps = False
 
     # --- asks --------------------------------------------------------------------------------
 
@@ -150,7 +152,9 @@ class Replay:
         try:
             action, content, value = ask.read(self._responses[key])
         except MalformedAnswer as error:
-            raise UnreadableAnswer(f"inputResponses[{key!r}] is no valid {error}") from None
+            raise UnreadableAnswer(
+                f"inputResponses[{key!r}] is no valid {error}", after_step=self._has_run_steps
+            ) from None
         self.journal.answers[key] = Answer(digest, action, content)
         self.journal.asked.pop(key, None)
         return action, value
@@ -173,6 +177,7 @@ class Replay:
         digest = call_digest(step.fn, step.args, step.kwargs)
         recorded = self.journal.steps.get(key)
         if recorded is None:
+            self._has_run_steps = True
             return Unrun(step, key, _call_text(step), digest)
         if recorded.digest != digest:
             raise NondeterminismError(key, recorded.call, f"ran {_call_text(step)}")

@@ -45,6 +45,23 @@ _limiter: RunVar[CapacityLimiter] = RunVar("fastapi_mcp_mrtr_handler_threads")
 _LEVELS: Final[Mapping[str, int]] = {level: severity for severity, level in enumerate(LOG_LEVELS)}
 
 
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end even if this task is cancelled meanwhile, which it then is."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with CancelScope(shield=True):
+            while not task.done():
+                with suppress(asyncio.CancelledError):  # cancelled once more
+                    await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # retrieved: the cancellation is what ends the call
+        raise
+    finally:
+        del task  # it holds the exception, whose traceback holds this frame
+
+
 class ClientLeft(BaseException):
     """The client closed the connection, which cancelled the call (streamable-http §Cancellation).
 
@@ -164,7 +181,14 @@ class Call:
         self._commits.clear()
 
     async def commit(self) -> None:
-        """Run what was registered with `on_commit`, in order. A failure is logged, not answered."""
+        """Run what was registered with `on_commit`, in order. A failure is logged, not answered.
+
+        A cancelled call still waits for them: what was recorded must have its effects.
+        """
+        if self._commits:
+            await uninterrupted(self._commit())
+
+    async def _commit(self) -> None:
         for fn in self._commits:
             try:
                 is_async = form_of(fn) is HandlerForm.ASYNC_FUNCTION
@@ -194,19 +218,7 @@ class Call:
         except LookupError:
             limiter = CapacityLimiter(_HANDLER_THREADS)
             _limiter.set(limiter)
-        work = asyncio.ensure_future(to_thread.run_sync(partial(fn, *args), limiter=limiter))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            with CancelScope(shield=True):
-                while not work.done():
-                    with suppress(asyncio.CancelledError):  # cancelled once more
-                        await asyncio.wait([work])
-            if not work.cancelled():
-                work.exception()  # retrieved: the cancellation is what ends the call
-            raise
-        finally:
-            del work  # it holds the exception, whose traceback holds this frame
+        return await uninterrupted(to_thread.run_sync(partial(fn, *args), limiter=limiter))
 
     def _progress(self, progress: Progress) -> bytes | None:
         token = self.message.meta.progress_token

@@ -12,11 +12,12 @@ from fastapi_mcp_mrtr.errors import (
 )
 from fastapi_mcp_mrtr.protocol.headers import check_param_headers
 from fastapi_mcp_mrtr.protocol.inbound import naming_versions
+from fastapi_mcp_mrtr.protocol.jsonrpc import encode
 from fastapi_mcp_mrtr.rounds.engine import Completed
 from fastapi_mcp_mrtr.rounds.journal import Journal
 
 from .calls import Call
-from .failures import protocol_error, readable
+from .failures import InvalidArguments, protocol_error, readable
 from .flows import Flows, Round
 from .listing import Listings
 from .registry import Entry, Kind, Registry, ResourceEntry, ToolEntry
@@ -100,7 +101,7 @@ class MCPServer:
     async def _list(self, call: Call) -> bytes:
         return self._listings.page(call.message.method, call.message.params, self.meta)
 
-    async def _call_tool(self, call: Call) -> dict[str, Any] | bytes:
+    async def _call_tool(self, call: Call) -> bytes:
         params = call.message.params
         name = _text_member(params, "name")
         entry = self._registry.tools.get(name)
@@ -110,7 +111,7 @@ class MCPServer:
         check_param_headers(call.headers, entry.param_headers, arguments)
         return await self._run(call, entry, arguments, name, entry.output.render)
 
-    async def _get_prompt(self, call: Call) -> dict[str, Any] | bytes:
+    async def _get_prompt(self, call: Call) -> bytes:
         params = call.message.params
         name = _text_member(params, "name")
         entry = self._registry.prompts.get(name)
@@ -123,7 +124,7 @@ class MCPServer:
         render = partial(render_prompt, description=description)
         return await self._run(call, entry, arguments, name, render)
 
-    async def _read_resource(self, call: Call) -> dict[str, Any] | bytes:
+    async def _read_resource(self, call: Call) -> bytes:
         params = call.message.params
         uri = _text_member(params, "uri")
         match = self._registry.match_resource(uri)
@@ -144,34 +145,39 @@ class MCPServer:
         arguments: dict[str, Any],
         target: str,
         render: Callable[[Any], dict[str, Any]],
-    ) -> dict[str, Any] | bytes:
+    ) -> bytes:
         """One round of a handler, from the state that a request brings to the result."""
         try:
             round = self._flows.open(call, entry, arguments, target)
             return await self._flows.answer(round, partial(self._produce, round, render))
-        except RequestStateError as error:
-            raise protocol_error(error, _where(entry, call)) from None
+        except (RequestStateError, InvalidArguments) as error:
+            return self._failed(call, entry, target, error)
 
-    async def _produce(
-        self, round: Round, render: Callable[[Any], dict[str, Any]]
-    ) -> dict[str, Any]:
+    async def _produce(self, round: Round, render: Callable[[Any], dict[str, Any]]) -> bytes:
         """Run a round; what its handler's result, its questions or its failure look like."""
-        call, entry = round.call, round.entry
+        call = round.call
         try:
             outcome = await self._flows.run(round)
             if isinstance(outcome, dict):
-                return self._signed(outcome)
-            return self._complete(render(outcome.value))
+                return encode(self._signed(outcome))
+            return encode(self._complete(render(outcome.value)))
         except Exception as error:
             call.forget_commits()
             if call.dependencies.solving:
                 raise
-            # The results of prompts and resources cannot say `isError`.
-            text = readable(error) if isinstance(entry, ToolEntry) else None
-            if text is not None:
-                return self._complete(tool_error(text))
-            uri = round.target if isinstance(entry, ResourceEntry) else None
-            raise protocol_error(error, _where(entry, call), uri) from None
+            return self._failed(call, round.entry, round.target, error)
+
+    def _failed(self, call: Call, entry: Entry, target: str, error: Exception) -> bytes:
+        """The result that a failure is, for a tool.
+
+        Raises:
+            MCPError: it is none; the results of prompts and resources cannot say `isError`.
+        """
+        text = readable(error) if isinstance(entry, ToolEntry) else None
+        if text is not None:
+            return encode(self._complete(tool_error(text)))
+        uri = target if isinstance(entry, ResourceEntry) else None
+        raise protocol_error(error, _where(entry, call), uri) from None
 
     async def _complete_argument(self, call: Call) -> dict[str, Any]:
         params = call.message.params

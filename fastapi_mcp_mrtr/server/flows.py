@@ -20,7 +20,7 @@ from .calls import Call
 from .context import Client, Context
 from .failures import InvalidArguments
 from .registry import Entry
-from .single_use import Presentation, Produce, SingleUse, idempotency_key
+from .single_use import IDEMPOTENCY_KEY, Presentation, Produce, SingleUse
 from .telemetry import round_span
 
 
@@ -41,11 +41,15 @@ class Round:
     call: Call
     entry: Entry
     arguments: dict[str, Any]
+    values: dict[str, Any]
+    """The arguments as the handler takes them."""
     target: str
     flow: FlowState
     responses: Mapping[str, Any] | None
     now: float
     binding: RequestBinding | None
+    presented: Presentation | None
+    """What the ledger knows it by; `None` where it may be presented again."""
 
 
 class Flows:
@@ -68,6 +72,7 @@ class Flows:
 
         Raises:
             MCPError: the state is refused, or there are answers of another shape.
+            InvalidArguments: the arguments do not fit the handler.
         """
         params = call.message.params
         responses = params.get("inputResponses")
@@ -75,65 +80,59 @@ class Flows:
             raise MCPError(INVALID_PARAMS, "inputResponses must be an object")
         token = params.get("requestState")
         now = self.clock()
+        once = self._once(entry)
+        key = None if once is None else call.message.meta.raw.get(IDEMPOTENCY_KEY)
         binding: RequestBinding | None = None
-        if token is None:
-            flow = FlowState(flow_id=secrets.token_hex(16), round=0, started=now, journal=Journal())
-        else:
+        presented: Presentation | None = None
+        if token is not None:
             binding = _binding(call, entry, arguments, target)
             flow = self._security.unseal(token, binding, now=now)
-        return Round(call, entry, arguments, target, flow, responses, now, binding)
+            if once is not None:
+                presented = once.later(flow, token, responses)
+        else:
+            flow = FlowState(flow_id=secrets.token_hex(16), round=0, started=now, journal=Journal())
+            if once is not None and key is not None:
+                binding = _binding(call, entry, arguments, target)
+                presented = once.first(key, binding, responses)
+                flow = replace(flow, flow_id=presented.flow)
+        try:
+            # Before it is claimed: who sends other arguments instead is not refused.
+            values = entry.signature.arguments.validate(arguments)
+        except ValidationError as error:
+            raise InvalidArguments(error) from None
+        return Round(
+            call, entry, arguments, values, target, flow, responses, now, binding, presented
+        )
 
-    async def answer(self, round: Round, produce: Produce) -> dict[str, Any] | bytes:
+    def _once(self, entry: Entry) -> SingleUse | None:
+        own = entry.settings.single_use
+        return self._single_use if (self._defaults.single_use if own is None else own) else None
+
+    async def answer(self, round: Round, produce: Produce) -> bytes:
         """What `produce` makes of the round: once, however often it comes, under `single_use`.
 
         Raises:
             MCPError: the state was used already, or the ledger cannot be reached.
             Exception: what `produce` raised.
         """
-        present = self._presentation(round)
-        if present is None or self._single_use is None:
+        if round.presented is None or self._single_use is None:
             result = await produce()
             await round.call.commit()
             return result
         ttl = round.entry.settings.ttl or self._defaults.ttl
-        return await self._single_use.run(present, round.call, produce, ttl=ttl)
-
-    def _presentation(self, round: Round) -> Presentation | None:
-        """What the ledger knows the round by; None where it may be presented again."""
-        own = round.entry.settings.single_use
-        once = self._single_use
-        if once is None or not (self._defaults.single_use if own is None else own):
-            return None
-        call, flow = round.call, round.flow
-        if flow.kid is not None:
-            params = call.message.params
-            fingerprint = once.digest(
-                params["requestState"], params.get("inputResponses"), kid=flow.kid
-            )
-            return Presentation(flow.flow_id, flow.round, fingerprint)
-        key = idempotency_key(call.message.meta.raw)
-        if key is None:
-            return None
-        bound = round.binding or _binding(call, round.entry, round.arguments, round.target)
-        # The flow is the key's, so that its second round cannot be reached by another first one.
-        flow_id = once.digest(bound.principal.decode(), bound.method, bound.target, key)[:32]
-        round.flow = replace(flow, flow_id=flow_id)
-        return Presentation(flow_id, 0, once.digest(bound.arguments_digest, bound.version))
+        # The state that was presented may have been given another time to live.
+        ttl = max(ttl, round.flow.expires - round.now)
+        return await self._single_use.run(round.presented, round.call, produce, ttl=ttl)
 
     async def run(self, round: Round) -> Completed | dict[str, Any]:
         """Run a round: what its handler completed with, or an `InputRequiredResult`.
 
         Raises:
             MCPError: an answer is none, or the client cannot be asked.
-            InvalidArguments: the arguments do not fit the handler.
             Exception: what the handler or a dependency raised.
         """
-        call, entry, flow = round.call, round.entry, round.flow
+        call, entry, flow, values = round.call, round.entry, round.flow, round.values
         signature = entry.signature
-        try:
-            values = signature.arguments.validate(round.arguments)
-        except ValidationError as error:
-            raise InvalidArguments(error) from None
         if signature.context_parameter is not None:
             values[signature.context_parameter] = _context(call, flow)
         with round_span(call.message, entry.name, flow):

@@ -1,20 +1,27 @@
 """Exactly once, seen from the client: claim a round in the ledger, run it, store its response.
 
 The same presentation again gets the stored response and nothing runs; whoever presents a used state
-with other answers gets the frozen error. Knows no handler, no method and no store.
+with other answers gets the frozen error. What becomes of a round that was claimed:
+
+| it ended with | the ledger | the same again | other answers |
+|---|---|---|---|
+| a result or an ask, `isError` or an error | has the response | gets it | refused |
+| a dependency's failure, answers that are none | gives the claim up | runs | run |
+| a capability missing, the client leaving | knows that it ran | takes over | refused |
+| a crash, no store to record it in | knows after the lease | takes over | refused |
+
+Knows no handler, no method and no store.
 """
 
 import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
-from anyio import CancelScope
 from pydantic_core import from_json
 
 from fastapi_mcp_mrtr.errors import (
@@ -38,8 +45,10 @@ from fastapi_mcp_mrtr.state.ledger import (
     LedgerUnavailable,
     Refused,
 )
+from fastapi_mcp_mrtr.state.security import FlowState, RequestBinding
+from fastapi_mcp_mrtr.state.workers import warn_if_process_local
 
-from .calls import Call
+from .calls import Call, uninterrupted
 from .failures import internal_error
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
@@ -47,18 +56,19 @@ logger = logging.getLogger("fastapi_mcp_mrtr")
 IDEMPOTENCY_KEY: Final = "io.github.fastapi-mcp-mrtr/idempotencyKey"
 """The `_meta` member with which a client makes its first request single-use too."""
 
-_PURPOSE: Final = b"stored-response"
-_KEY_PURPOSE: Final = b"ledger"
-_MAX_KEY_LENGTH: Final = 255  # as most payment APIs allow for theirs
-
 CLOCK_TOLERANCE: Final = 3600.0
-"""Seconds by which the wall clock may be set back without reviving a state: a record outlives the
-states of its flow by as much, so that a state that seems valid again is still known to be used."""
+"""Seconds by which clocks may step without reviving a state: a record outlives the states of its
+flow by as much, so that a state that seems valid again is still known to be used."""
 
+_MAX_KEY_LENGTH: Final = 255  # as most payment APIs allow for theirs
+_FLOW_ID_LENGTH: Final = 32
 _STORE_ATTEMPTS: Final = 3
 
-Produce = Callable[[], Awaitable[dict[str, Any]]]
-"""Runs the round and gives the members of its result."""
+_RESPONSE: Final = b"stored-response"
+_FINGERPRINT: Final = b"ledger"
+
+Produce = Callable[[], Awaitable[bytes]]
+"""Runs the round and gives its result, encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,9 @@ class Presentation:
     flow: str
     round: int
     fingerprint: str
+
+    def __str__(self) -> str:
+        return f"Flow {self.flow}, round {self.round}"
 
 
 class SingleUse:
@@ -79,59 +92,78 @@ class SingleUse:
         codec: RequestStateCodec,
         keys: KeyRing,
         *,
+        audience: str,
         lease: float,
         max_response_bytes: int,
     ) -> None:
         self._ledger = ledger
         self._codec = codec
         self._keys = keys
+        self._audience = audience
         self._lease = lease
         self._max_response_bytes = max_response_bytes
 
-    def digest(self, *parts: Any, kid: str | None = None) -> str:
-        """A keyed digest: the store's operator cannot guess answers and compare.
+    def first(
+        self, key: Any, binding: RequestBinding, responses: Mapping[str, Any] | None
+    ) -> Presentation:
+        """A first request, known by the idempotency key its client sent. The flow is the key's.
 
-        `kid` names the secret, that of a state, so that a change of secrets changes nothing for it.
+        Raises:
+            MCPError: -32602, the key is not text of 1 to 255 characters.
         """
-        key = self._keys.derive(kid or self._keys.primary_kid, _KEY_PURPOSE)
-        return hashlib.blake2b(canonical(list(parts)), key=key, digest_size=24).hexdigest()
+        if not (isinstance(key, str) and 0 < len(key) <= _MAX_KEY_LENGTH):
+            problem = f'_meta["{IDEMPOTENCY_KEY}"] must be a string of 1 to 255 characters'
+            raise MCPError(INVALID_PARAMS, problem)
+        # Under no secret: workers that differ in their primary one, as they do while it is being
+        # replaced, must come to the same. To whoever reads the store the key is the secret.
+        principal = binding.principal.decode()
+        named = [key, self._audience, principal, binding.method, binding.target]
+        said = [*named, binding.arguments_digest, binding.version, responses]
+        flow = hashlib.sha256(canonical(named)).hexdigest()[:_FLOW_ID_LENGTH]
+        return Presentation(flow, 0, hashlib.sha256(canonical(said)).hexdigest())
 
-    async def run(
-        self, presentation: Presentation, call: Call, produce: Produce, *, ttl: float
-    ) -> bytes:
+    def later(
+        self, flow: FlowState, token: str, responses: Mapping[str, Any] | None
+    ) -> Presentation:
+        """A request that brings a state, which was opened."""
+        # Keyed, so that whoever reads the store cannot guess answers and compare; with the secret
+        # of the state, so that replacing secrets changes nothing for it.
+        secret = self._keys.derive(flow.kid or self._keys.primary_kid, _FINGERPRINT)
+        said = hashlib.blake2b(canonical([token, responses]), key=secret, digest_size=24)
+        return Presentation(flow.flow_id, flow.round, said.hexdigest())
+
+    async def run(self, at: Presentation, call: Call, produce: Produce, *, ttl: float) -> bytes:
         """The encoded result of the round: run now, or as it was stored.
 
-        `ttl` is how long the next state of the flow will be valid.
+        `ttl` is how long states of the flow may still be presented.
 
         Raises:
             RequestStateError: the state was used already.
-            MCPError: -31003 the ledger cannot be reached, and nothing ran or nothing was kept; or
+            MCPError: -31003, the ledger cannot be reached, and nothing ran or nothing was kept; or
                 the error that the round ended with, now or then.
         """
         keep = ttl + self._lease + CLOCK_TOLERANCE
-        while True:
-            claim = await call.exchange.guard(self._claim(presentation, keep))
-            if isinstance(claim, Answered):
-                return self._open(presentation, claim.response)
-            response = await self._run_claimed(presentation, claim, call, produce, keep)
+        claim = await call.exchange.guard(self._claim(at, keep))
+        if isinstance(claim, Claimed):
+            response = await self._run_claimed(at, claim, call, produce, keep)
             if response is not None:
-                await call.commit()
                 return _result(response)
-            call.forget_commits()
-            # The claim was lost: somebody else has run the round, and theirs is the response.
+            # Somebody took over while it ran, so theirs is the response.
+            claim = await call.exchange.guard(self._claim(at, keep))
+        if isinstance(claim, Claimed):
+            # They gave up. Their run was this one's second already; a third is for a new request.
+            await uninterrupted(self._release(at, claim, ran=True))
+            raise _try_again("its claim was lost, and so was the one that took over", at)
+        return self._open(at, claim.response)
 
-    async def _claim(self, presentation: Presentation, keep: float) -> Claimed | Answered:
+    async def _claim(self, at: Presentation, keep: float) -> Claimed | Answered:
         while True:
             try:
                 claim = await self._ledger.claim(
-                    presentation.flow,
-                    presentation.round,
-                    presentation.fingerprint,
-                    lease=self._lease,
-                    ttl=keep,
+                    at.flow, at.round, at.fingerprint, lease=self._lease, ttl=keep
                 )
             except LedgerUnavailable as error:
-                raise _unavailable(error) from None
+                raise _try_again(f"the ledger is unavailable: {error}", at) from None
             match claim:
                 case Held(retry_after):
                     await asyncio.sleep(retry_after)
@@ -143,30 +175,25 @@ class SingleUse:
     async def _run_claimed(
         self, at: Presentation, claim: Claimed, call: Call, produce: Produce, keep: float
     ) -> bytes | None:
-        """Run the round and store what comes of it; None if the claim was lost meanwhile."""
+        """Run the round and record what comes of it; None if the claim was lost meanwhile."""
         call.is_takeover = claim.is_takeover
         try:
             response = await self._outcome(at, claim, produce)
         except BaseException as error:
-            # Nothing of the handler ran where its dependencies failed or the answers were no
-            # answers: the client may correct them and present the state again.
-            ran = not (call.dependencies.solving or isinstance(error, UnreadableAnswer))
-            with CancelScope(shield=True), suppress(LedgerUnavailable):
-                await self._ledger.release(at.flow, at.round, claim.owner, ran=ran)
+            # Where dependencies failed or answers were none, the handler did nothing that it had
+            # not done before: the client may correct them and present the state again.
+            nothing_new = isinstance(error, UnreadableAnswer) and not error.after_step
+            ran = not (call.dependencies.solving or nothing_new)
+            await uninterrupted(self._release(at, claim, ran=ran))
             raise
-        try:
-            sealed = self._seal(at, response)
-        except HandlerError as error:
-            known = internal_error(error, f"Flow {at.flow}")
-            response = _error(known)
-            sealed = self._seal(at, response)
-        return response if await self._store(at, claim, sealed, keep) else None
+        # What was done is recorded, and what was recorded has its effects, whoever has left.
+        return await uninterrupted(self._record(at, claim, call, response, keep))
 
     async def _outcome(self, at: Presentation, claim: Claimed, produce: Produce) -> bytes:
-        """The round's result or error, encoded. Holds on to the claim while it runs."""
+        """The round's response, a result or an error. Holds on to the claim while it runs."""
         keeper = _Keeper(self._ledger, at, claim.owner, self._lease)
         try:
-            return b"R" + encode(await produce())
+            return b"R" + await produce()
         except (MissingClientCapability, UnreadableAnswer):
             raise  # the client can do better with the same state
         except MCPError as error:
@@ -174,50 +201,51 @@ class SingleUse:
         finally:
             keeper.stop()
 
-    async def _store(self, at: Presentation, claim: Claimed, sealed: bytes, keep: float) -> bool:
-        answer = partial(self._ledger.answer, at.flow, at.round, claim.owner, sealed, ttl=keep)
-        for _ in range(_STORE_ATTEMPTS - 1):
-            with suppress(LedgerUnavailable):
-                return await answer()
-        try:
-            return await answer()
-        except LedgerUnavailable as error:
-            raise _unavailable(error) from None
-
-    def _seal(self, at: Presentation, response: bytes) -> bytes:
-        # Who can write to the store must not be able to hand one flow another's response.
-        place = canonical([at.flow, at.round])
-        sealed = self._codec.seal(place + b"\n" + response, purpose=_PURPOSE).encode("ascii")
+    async def _record(
+        self, at: Presentation, claim: Claimed, call: Call, response: bytes, keep: float
+    ) -> bytes | None:
+        sealed = self._seal(at, response)
         if len(sealed) > self._max_response_bytes:
-            raise HandlerError(
+            call.forget_commits()
+            too_large = HandlerError(
                 f"The response takes {len(sealed)} bytes, over the {self._max_response_bytes} that "
                 "a ledger keeps. Return a link to large content instead"
             )
-        return sealed
+            response = _error(internal_error(too_large, str(at)))
+            sealed = self._seal(at, response)
+        if not await self._store(at, claim, sealed, keep):
+            return None
+        await call.commit()
+        return response
+
+    async def _store(self, at: Presentation, claim: Claimed, sealed: bytes, keep: float) -> bool:
+        reason = ""
+        for _ in range(_STORE_ATTEMPTS):
+            try:
+                return await self._ledger.answer(at.flow, at.round, claim.owner, sealed, ttl=keep)
+            except LedgerUnavailable as error:
+                reason = str(error)
+        raise _try_again(f"it ran, but the ledger is unavailable: {reason}", at)
+
+    async def _release(self, at: Presentation, claim: Claimed, *, ran: bool) -> None:
+        with suppress(LedgerUnavailable):
+            await self._ledger.release(at.flow, at.round, claim.owner, ran=ran)
+
+    def _seal(self, at: Presentation, response: bytes) -> bytes:
+        warn_if_process_local(self._keys)
+        # Who can write to the store must not be able to hand one flow another's response.
+        place = canonical([at.flow, at.round])
+        return self._codec.seal(place + b"\n" + response, purpose=_RESPONSE).encode("ascii")
 
     def _open(self, at: Presentation, sealed: bytes) -> bytes:
         try:
-            stored = self._codec.unseal(sealed.decode("ascii"), purpose=_PURPOSE)
+            stored = self._codec.unseal(sealed.decode("ascii"), purpose=_RESPONSE)
         except Exception as error:
             raise RequestStateError(f"stored response: {type(error).__name__}") from None
         place, _, response = stored.partition(b"\n")
         if not hmac.compare_digest(place, canonical([at.flow, at.round])):
             raise RequestStateError("stored response of another flow")
         return _result(response)
-
-
-def idempotency_key(meta: dict[str, Any]) -> str | None:
-    """The client's key for its first request, if it sent one.
-
-    Raises:
-        MCPError: -32602, it is not text of 1 to 255 characters.
-    """
-    key = meta.get(IDEMPOTENCY_KEY)
-    if key is None:
-        return None
-    if not (isinstance(key, str) and 0 < len(key) <= _MAX_KEY_LENGTH):
-        raise MCPError(INVALID_PARAMS, f'_meta["{IDEMPOTENCY_KEY}"] must be 1 to 255 characters')
-    return key
 
 
 class _Keeper:
@@ -247,13 +275,16 @@ class _Keeper:
         while True:
             with suppress(LedgerUnavailable):
                 if not await self._ledger.renew(at.flow, at.round, self._owner, lease=self._lease):
-                    logger.warning("Flow %s, round %d: claim lost while it ran", at.flow, at.round)
+                    logger.warning("%s: claim lost while it ran", at)
                     return
             await asyncio.sleep(self._lease / 3)
 
 
 def _error(error: MCPError) -> bytes:
-    return b"E" + encode([error.code, error.message, error.data])
+    try:
+        return b"E" + encode([error.code, error.message, error.data])
+    except ValueError:  # data that JSON cannot carry, which would not have been sent either
+        return b"E" + encode([error.code, error.message, None])
 
 
 def _result(response: bytes) -> bytes:
@@ -264,6 +295,6 @@ def _result(response: bytes) -> bytes:
     raise MCPError(code, message, data)
 
 
-def _unavailable(error: LedgerUnavailable) -> MCPError:
-    logger.error("The ledger is unavailable: %s", error)
+def _try_again(why: str, at: Presentation) -> MCPError:
+    logger.error("%s: %s", at, why)
     return MCPError(LEDGER_UNAVAILABLE, "Try again later", {"retryable": True})

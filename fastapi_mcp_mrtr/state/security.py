@@ -98,6 +98,8 @@ class FlowState:
     """How many of the rounds asked something, as opposed to `not_yet()`."""
     kid: str | None = field(default=None, compare=False)
     """The primary secret's label when the state was minted; `None` before the first one."""
+    expires: float = field(default=0.0, compare=False)
+    """Until when the state is good, in seconds since the epoch; 0 before the first one."""
 
 
 class StateSecurity:
@@ -173,7 +175,13 @@ class StateSecurity:
         except Exception:
             raise RequestStateError("journal of another shape") from None
         return FlowState(
-            claims.flow_id, claims.round, claims.started, journal, claims.asked, claims.kid
+            flow_id=claims.flow_id,
+            round=claims.round,
+            started=claims.started,
+            journal=journal,
+            asked=claims.asked,
+            kid=claims.kid,
+            expires=claims.expires,
         )
 
     def _open(self, token: object) -> bytes:

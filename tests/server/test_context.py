@@ -27,6 +27,8 @@ def context_of(sent: list[Any], flow_id: str = "f") -> Context:
         round=1,
         flow_id=flow_id,
         emit=emit,
+        is_takeover=False,
+        on_commit=lambda fn: None,
     )
 
 
