@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+"""Ports that browsers leave out of an Origin."""
 _REFUSAL: Final = "Origin not allowed; the server's allowed_origins or allowed_hosts decides"
 
 
@@ -55,7 +57,7 @@ def _checked_origin(origin: str) -> str:
     scheme, separator, host = origin.rstrip("/").lower().partition("://")
     if not (scheme and separator and _is_host(host)):
         raise ValueError(f"allowed_origins: {origin!r} is no origin like https://app.example.com")
-    return f"{scheme}://{host}"
+    return f"{scheme}://{host.removesuffix(_DEFAULT_PORTS.get(scheme, ':'))}"
 
 
 def _checked_host(host: str) -> str:
@@ -65,7 +67,8 @@ def _checked_host(host: str) -> str:
 
 
 def _is_host(host: str) -> bool:
-    return bool(host) and not any(character in "/*@ " for character in host)
+    # Names beyond ASCII travel as punycode.
+    return bool(host) and host.isascii() and not any(c in "/*@ " for c in host)
 
 
 def _hostname(url: str) -> str | None:

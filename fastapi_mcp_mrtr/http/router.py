@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from fastapi import APIRouter, Depends, params
 
@@ -38,6 +38,14 @@ _LEDGERS: Final = (
     "MCPRouter(..., ledger=MemoryLedger()) for one process, RedisLedger(url) or SQLLedger(url) "
     "for several"
 )
+
+
+class CORSHeaders(TypedDict):
+    """Arguments for FastAPI's `CORSMiddleware`."""
+
+    allow_methods: list[str]
+    allow_headers: list[str]
+    expose_headers: list[str]
 
 
 class MCPRouter(APIRouter, HandlerGroup):
@@ -209,7 +217,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         """
         self._bus.publish(ResourceUpdated(uri))
 
-    def cors_headers(self) -> dict[str, list[str]]:
+    def cors_headers(self) -> CORSHeaders:
         """What FastAPI's `CORSMiddleware` needs for browser clients, to be passed on with `**`.
 
         ```python
