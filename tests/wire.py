@@ -94,7 +94,7 @@ def post(
     *,
     path: str = "/mcp",
     cookies: dict[str, str] | None = None,
-    **changes: str | None,
+    **changes: Any,
 ) -> Response:
     """Send a request over TestClient."""
     client = app if isinstance(app, TestClient) else client_of(app)

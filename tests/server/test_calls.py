@@ -359,6 +359,38 @@ async def test_a_session_shared_with_the_principal_is_rolled_back_too() -> None:
     assert session.ended == ["ToolError", "committed"]
 
 
+async def test_commit_hooks_run_in_order_on_the_loop_or_in_a_thread() -> None:
+    """decision: as their form is; one that fails is logged, the response stands."""
+    ran: list[str] = []
+    main = threading.get_ident()
+
+    async def on_loop() -> None:
+        ran.append("loop" if threading.get_ident() == main else "thread")
+
+    def in_thread() -> None:
+        ran.append("loop" if threading.get_ident() == main else "thread")
+
+    call = call_of(Recorder())
+    for hook in (on_loop, in_thread, lambda: on_loop(), lambda: 1 / 0, on_loop):
+        call.on_commit(hook)
+    await call.commit()
+    assert ran == ["loop", "thread", "loop", "loop"]
+
+
+async def test_commit_hooks_of_a_call_that_goes_on_or_fails_are_forgotten() -> None:
+    """decision: effects that must not happen for a call that asks."""
+    ran: list[int] = []
+    call = call_of(Recorder())
+    call.on_commit(lambda: ran.append(1))
+
+    async def asks() -> Rounds[str]:
+        yield str((yield need_input("q", "What?", str)))
+
+    await call.run(read_signature(asks), {}, Journal(), None)
+    await call.commit()
+    assert ran == []
+
+
 async def test_answers_that_were_not_asked_for_count_where_the_handler_says_so() -> None:
     """decision: `unasked_answers="accept"` for handlers that need no guarantee."""
 

@@ -16,7 +16,7 @@ from tests import wire
 pytestmark = pytest.mark.anyio
 
 
-def context_of(sent: list[Any], flow_id: str = "f") -> Context:
+def context_of(sent: list[Any], flow_id: str = "f", commits: list[Any] | None = None) -> Context:
     async def emit(notification: Progress | Log) -> None:
         sent.append(notification)
 
@@ -28,7 +28,7 @@ def context_of(sent: list[Any], flow_id: str = "f") -> Context:
         flow_id=flow_id,
         emit=emit,
         is_takeover=False,
-        on_commit=lambda fn: None,
+        on_commit=[].append if commits is None else commits.append,
     )
 
 
@@ -77,6 +77,13 @@ async def test_an_idempotency_key_is_one_of_the_flow_and_the_key() -> None:
     assert len(keys) == 3
     assert all(re.fullmatch("[0-9a-f]{32}", key) for key in keys)
     assert first.idempotency_key("\ud800")
+
+
+async def test_what_is_to_run_at_the_end_is_handed_on() -> None:
+    """decision: with its arguments, for when the final response has been recorded."""
+    commits: list[Any] = []
+    context_of([], commits=commits).on_commit(max, 1, 2, key=abs)
+    assert commits[0]() == 2
 
 
 # --------------------------------------------------------------------------- through the router

@@ -127,6 +127,23 @@ def test_what_is_removed_is_gone(kind: Kind, entry: Entry) -> None:
         registry.remove(kind, "other")
 
 
+def test_a_registry_may_have_conditions() -> None:
+    """decision: what a router cannot serve fails where it is registered, a group's handler too."""
+
+    def no_b(entry: Entry) -> None:
+        if entry.name.endswith("b"):
+            raise ValueError(f"{entry.kind} {entry.name!r} cannot be served")
+
+    group, root = Registry(), Registry()
+    root.require(no_b)
+    root.include(group, "g.")
+    group.add(tool("a"))
+    with pytest.raises(ValueError, match=r"Tool 'g\.b' cannot be served"):
+        group.add(tool("b"))
+    assert list(root.tools) == ["g.a"]
+    assert list(group.tools) == ["a"]
+
+
 def test_listeners_hear_what_changed() -> None:
     """spec: list_changed notifications are by kind."""
     heard: list[Kind] = []
