@@ -179,7 +179,7 @@ class MCPEndpoint:
                 raise
             body = _internal_error(request_id, error, call.message.method)
         except BaseException:
-            exchange.abandon()
+            await exchange.abandon()
             raise
         return AlreadySent() if await exchange.finish(body) else JSONBytes(body, status)
 
@@ -233,8 +233,9 @@ class MCPRoute(APIRoute):
         exchange = scope[_EXCHANGE] = HTTPExchange(receive, send)
         try:
             await super().handle(scope, receive, send)
-        except (ClientDisconnect, ClientLeft):
-            why = f" ({exchange.reason})" if exchange.reason else ""
+        except (ClientDisconnect, ClientLeft) as left:
+            reason = exchange.reason or (repr(left.__cause__) if left.__cause__ else None)
+            why = f" ({reason})" if reason else ""
             logger.info("The connection closed before the response was complete%s", why)
             if not exchange.is_streaming:
                 # Middleware that waits for a response gets one; there is nobody to read it.

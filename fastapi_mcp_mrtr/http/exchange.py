@@ -6,10 +6,12 @@ of handlers or rounds.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import anyio
+from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -95,6 +97,7 @@ class HTTPExchange:
 
     __slots__ = (
         "_cancelled",
+        "_deferred",
         "_events",
         "_gone",
         "_receive",
@@ -114,6 +117,7 @@ class HTTPExchange:
         self._gone: asyncio.Event | None = None
         self._worker: asyncio.Task[Any] | None = None
         self._cancelled = False
+        self._deferred = False
         self.reason: str | None = None
         """What broke the connection, or what the handler raised when it was cancelled, if known."""
 
@@ -127,7 +131,11 @@ class HTTPExchange:
         self._respond = respond
 
     def guard(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Run `work`; cancel it and raise `ClientLeft` when the client leaves."""
+        """Run `work`; cancel it and raise `ClientLeft` when the client leaves.
+
+        While `work` waits for one of anyio's threads, as for a dependency that is no coroutine, it
+        is not cancelled yet: what the thread uses must not be closed, and what it opens must be.
+        """
         return _Guarded(self, work)
 
     async def notify(self, message: bytes) -> None:
@@ -153,18 +161,24 @@ class HTTPExchange:
         self._respond = None
         if self._events is None or self._stream is None:
             return False
-        await self._put(message)
-        self._events.close()
+        with self._events:
+            await self._put(message)
         await self._stream
         if self.reason is not None:
             raise ClientLeft
         return True
 
-    def abandon(self) -> None:
-        """Let go of an open stream: the call ended without a response."""
+    async def abandon(self) -> None:
+        """End an open stream: the call ended without a response."""
         self._respond = None
-        if self._stream is not None:
-            self._stream.cancel()
+        if self._events is None or self._stream is None:
+            return
+        self._events.close()
+        self._stream.cancel()
+        await asyncio.wait([self._stream])
+        # Servers log a response that nobody ended as an error.
+        with suppress(Exception):
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _put(self, message: bytes) -> None:
         assert self._events is not None
@@ -179,12 +193,16 @@ class HTTPExchange:
         self._events, events = anyio.create_memory_object_stream[bytes](_BUFFERED_EVENTS)
         # The handler stays in the request's own task, so that its timeouts and scopes hold; the
         # response is what runs beside it.
-        self._stream = asyncio.ensure_future(self._run_stream(respond(_event_lines(events))))
+        self._stream = asyncio.ensure_future(self._run_stream(respond, events))
 
-    async def _run_stream(self, response: Response) -> None:
+    async def _run_stream(
+        self, respond: MakeStream, events: MemoryObjectReceiveStream[bytes]
+    ) -> None:
         try:
-            # `_wait_until_gone` stands in for `receive`, which has one reader already.
-            await response(_STREAM_SCOPE, self._wait_until_gone, self._send)
+            with events:
+                # `_wait_until_gone` stands in for `receive`, which has one reader already.
+                response = respond(_event_lines(events))
+                await response(_STREAM_SCOPE, self._wait_until_gone, self._send)
         except Exception as error:
             self.reason = repr(error)
         finally:
@@ -208,12 +226,18 @@ class HTTPExchange:
         self._gone.set()
         if self._worker is not None and not self._cancelled:
             self._cancelled = True
-            self._worker.cancel()
+            self._interrupt(self._worker)
+
+    def _interrupt(self, worker: asyncio.Task[Any]) -> None:
+        threads = to_thread.current_default_thread_limiter().statistics()
+        self._deferred = worker in threads.borrowers
+        if not self._deferred:
+            worker.cancel()
 
     def _release(self) -> bool:
-        """The handler has ended. Whether it had been cancelled, which is then taken back."""
+        """The work has ended. Whether it had been cancelled, which is then taken back."""
         worker, self._worker = self._worker, None
-        if self._cancelled and worker is not None:
+        if self._cancelled and not self._deferred and worker is not None:
             worker.uncancel()
         return self._cancelled
 
@@ -237,7 +261,9 @@ class _Guarded(Generic[T]):
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         exchange = self._exchange
-        task = exchange._worker = asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None
+        exchange._worker = task
         watcher = asyncio.ensure_future(exchange._watch())
         try:
             while True:
@@ -247,12 +273,14 @@ class _Guarded(Generic[T]):
                     waiting_for = work.throw(error)
                 else:
                     waiting_for = work.send(value)
+                if exchange._deferred:
+                    exchange._interrupt(task)
         except StopIteration as done:
             if not exchange._release():
                 return done.value  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             if not exchange._release():
-                if task is not None and not task.cancelling():
+                if not task.cancelling():
                     raise HandlerError("A handler awaited something that was cancelled") from None
                 raise
         except BaseException as error:
@@ -265,6 +293,5 @@ class _Guarded(Generic[T]):
 
 
 async def _event_lines(events: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[bytes]:
-    async with events:
-        async for message in events:
-            yield event(message)
+    async for message in events:
+        yield event(message)

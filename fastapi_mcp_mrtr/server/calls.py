@@ -140,37 +140,38 @@ class Call:
             ClientLeft: the client left; the handler was cancelled and its dependencies unwound.
             Exception: what the handler or a dependency raised; `dependencies.solving` says which.
         """
-        return await self.exchange.guard(
-            self._within_dependencies(signature, values, journal, responses, accept_unasked)
-        )
-
-    async def _within_dependencies(
-        self,
-        signature: HandlerSignature,
-        values: dict[str, Any],
-        journal: Journal,
-        responses: Mapping[str, Any] | None,
-        accept_unasked: bool,
-    ) -> Outcome:
+        guard = self.exchange.guard
+        interrupted = False
         try:
             async with self.dependencies:
-                if signature.dependencies is not None:
-                    values.update(await self.dependencies.solve(signature.dependencies))
-                outcome = await run_round(
-                    partial(signature.call, **values),
-                    signature.form,
-                    journal,
-                    responses,
-                    host=self,
-                    capabilities=self.message.meta.client_capabilities,
-                    accept_unasked=accept_unasked,
-                )
+                try:
+                    if signature.dependencies is not None:
+                        solve = self.dependencies.solve(signature.dependencies)
+                        values.update(await guard(solve))
+                    work = run_round(
+                        partial(signature.call, **values),
+                        signature.form,
+                        journal,
+                        responses,
+                        host=self,
+                        capabilities=self.message.meta.client_capabilities,
+                        accept_unasked=accept_unasked,
+                    )
+                    outcome = await guard(work)
+                except ClientLeft:
+                    interrupted = True
+                    raise
+                # From here on nothing is cancelled: the dependencies end as the handler did.
                 if isinstance(outcome, Completed):
                     return outcome
                 self.forget_commits()
                 raise RoundSuspended(outcome)
         except RoundSuspended as suspended:
             return suspended.outcome
+        except Exception as error:
+            if not interrupted:
+                raise
+            raise ClientLeft from error  # nobody waits for what else went wrong
 
     def on_commit(self, fn: Callable[[], Any]) -> None:
         """Run `fn` when the final response has been recorded."""
