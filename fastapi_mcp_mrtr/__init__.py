@@ -1,6 +1,10 @@
 """MCP servers inside FastAPI apps, with handlers that ask and wait without holding a connection."""
 
 from ._version import __version__ as __version__
+from .auth.introspection import IntrospectionVerifier
+from .auth.jwt import JWTVerifier
+from .auth.resource import ProtectedResource
+from .auth.token import VerifiedToken
 from .errors import (
     DuplicateKeyError,
     HandlerError,
@@ -48,6 +52,8 @@ __all__ = [
     "InputCancelled",
     "InputDeclined",
     "InputRefused",
+    "IntrospectionVerifier",
+    "JWTVerifier",
     "KeyRing",
     "Ledger",
     "LedgerUnavailable",
@@ -57,6 +63,7 @@ __all__ = [
     "MemoryLedger",
     "MissingClientCapability",
     "NondeterminismError",
+    "ProtectedResource",
     "RequestStateCodec",
     "RequestStateError",
     "RequestStateTooLarge",
@@ -66,6 +73,7 @@ __all__ = [
     "Titles",
     "ToolError",
     "UnstableQuestionError",
+    "VerifiedToken",
     "log",
     "need_input",
     "need_roots",

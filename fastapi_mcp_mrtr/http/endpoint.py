@@ -4,6 +4,7 @@ Origin (403) → principal (401) → media type (415) and size (413) → message
 What is decided before the first byte keeps its HTTP status. Knows no handler.
 """
 
+import asyncio
 import inspect
 import logging
 import re
@@ -20,7 +21,9 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
+from fastapi_mcp_mrtr.auth.challenges import ChallengeError, augment_challenge
 from fastapi_mcp_mrtr.auth.principal import principal_key_bytes
+from fastapi_mcp_mrtr.auth.resource import ProtectedResource
 from fastapi_mcp_mrtr.errors import INVALID_REQUEST, MCPError
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
 from fastapi_mcp_mrtr.protocol.inbound import (
@@ -37,6 +40,7 @@ from fastapi_mcp_mrtr.server.injection import (
     Dependant,
     RequestDependencies,
     effective_parts,
+    hide_authorization,
     keep_body,
     needs_solving,
 )
@@ -49,6 +53,7 @@ logger = logging.getLogger("fastapi_mcp_mrtr")
 
 _EXCHANGE: Final = "fastapi_mcp_mrtr.exchange"
 _LENGTH_DIGITS: Final = 18  # more digits than any body has bytes
+_SUBSCRIPTION_SECONDS: Final = 86_400.0  # a day; the event loop's timers take no infinity
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for a client that left; nobody reads it.
 _STREAM_TYPES: Final = frozenset({"text/event-stream", "text/*", "*/*"})
 
@@ -66,29 +71,37 @@ class MCPEndpoint:
         streams: StreamSettings,
         max_body_size: int,
         principal_key: Callable[[Any], Any] | None,
+        resource: ProtectedResource | None,
+        metadata_url: str | None,
     ) -> None:
         self._server = server
         self._origins = origins
         self._streams = streams
         self._max_body_size = max_body_size
         self._principal_key = principal_key
+        self._resource = resource
+        self._metadata_url = metadata_url
         self._anonymous = principal_key_bytes(None)
 
     def handler(self, dependant: Dependant, overrides_provider: Any) -> Handler:
         """What answers requests where the route is included with these dependencies."""
         solves = needs_solving(dependant)
         path = dependant.path or "/"
+        self._warn_of_other_resource(path)
 
         async def handle(request: Request) -> Response:
             headers = RequestHeaders.read(request.scope["headers"])
             refusal = self._origins.refusal(headers)
             if refusal is not None:
                 return JSONBytes(encode_error(None, INVALID_REQUEST, refusal), 403)
-            async with RequestDependencies(request, path, overrides_provider) as dependencies:
-                principal = None
-                if solves:
-                    principal = await self._authenticate(headers, dependencies, dependant)
-                response = await self._serve(headers, principal, dependencies)
+            try:
+                async with RequestDependencies(request, path, overrides_provider) as dependencies:
+                    principal = None
+                    if solves:
+                        principal = await self._authenticate(headers, dependencies, dependant)
+                    response = await self._serve(headers, principal, dependencies)
+            except ChallengeError as challenge:
+                return challenge.response()
             _carry_over_headers(dependencies, response)
             if response.background is None:
                 response.background = dependencies.background
@@ -100,11 +113,31 @@ class MCPEndpoint:
         self, headers: RequestHeaders, dependencies: RequestDependencies, dependant: Dependant
     ) -> Any:
         """Solve the route's dependencies, the principal among them."""
-        if headers.mcp_method != "subscriptions/listen":
-            return (await dependencies.solve(dependant)).get("principal")
-        # A subscription lasts for hours; what its dependencies hold open must not.
-        async with dependencies:
-            return (await dependencies.solve(dependant)).get("principal")
+        try:
+            if headers.mcp_method != "subscriptions/listen":
+                values = await dependencies.solve(dependant)
+            else:
+                # A subscription lasts for hours; what its dependencies hold open must not.
+                async with dependencies:
+                    values = await dependencies.solve(dependant)
+        except ChallengeError:
+            raise
+        except HTTPException as refusal:
+            raise augment_challenge(refusal, self._metadata_url) from None
+        if self._resource is not None:
+            # Handlers get what the token says, never the token: nobody can pass it on.
+            hide_authorization(dependencies.request)
+        return values.get("principal")
+
+    def _warn_of_other_resource(self, path: str) -> None:
+        """Say so at start-up if clients will not find the resource where they call."""
+        if self._resource is not None and not self._resource.resource_path.endswith(path):
+            logger.warning(
+                "The endpoint is at %s, but ProtectedResource(resource=%r) does not end in that "
+                "path: clients compare the two and refuse",
+                path,
+                self._resource.resource,
+            )
 
     async def _serve(
         self, headers: RequestHeaders, principal: Any, dependencies: RequestDependencies
@@ -171,6 +204,8 @@ class MCPEndpoint:
             if isinstance(result, Subscription):
                 return self._subscribe(result, call)
             body = encode_result(request_id, result)
+        except ChallengeError:
+            raise
         except MCPError as error:
             body = encode_error(request_id, error.code, error.message, error.data)
             status = http_status(error.code)
@@ -188,8 +223,11 @@ class MCPEndpoint:
         if not _takes_stream(call.headers.accept):
             message = "subscriptions/listen needs Accept: text/event-stream"
             return JSONBytes(encode_error(subscription.id, INVALID_REQUEST, message), 406)
+        expires = self._server.expires_in(call, at_most=_SUBSCRIPTION_SECONDS)
         messages = subscription.messages(self._server.meta)
-        return self._streams.response(_events(messages), _ClosesOnShutdown(subscription))
+        return self._streams.response(
+            _events(messages, subscription, expires), _ClosesOnShutdown(subscription)
+        )
 
     def _stream(self, dependencies: RequestDependencies, events: AsyncIterator[bytes]) -> Response:
         """The response of a call that sends notifications."""
@@ -298,6 +336,16 @@ def _carry_over_headers(dependencies: RequestDependencies, response: Response) -
         response.headers.raw.extend(dependencies.response.headers.raw)
 
 
-async def _events(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async for message in messages:
-        yield event(message)
+async def _events(
+    messages: AsyncIterator[bytes], subscription: Subscription, expires_in: float
+) -> AsyncIterator[bytes]:
+    """The messages as SSE events; after `expires_in` seconds the subscription is ended gracefully.
+
+    It would outlive the access token otherwise; the client comes back with a fresh one.
+    """
+    timer = asyncio.get_running_loop().call_later(expires_in, subscription.close)
+    try:
+        async for message in messages:
+            yield event(message)
+    finally:
+        timer.cancel()

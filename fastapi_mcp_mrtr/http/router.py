@@ -6,6 +6,7 @@ from typing import Any, Final, TypedDict
 
 from fastapi import APIRouter, Depends, params
 
+from fastapi_mcp_mrtr.server.access import Access
 from fastapi_mcp_mrtr.server.dispatch import MCPServer
 from fastapi_mcp_mrtr.server.flows import Defaults, Flows
 from fastapi_mcp_mrtr.server.groups import HandlerGroup
@@ -21,6 +22,7 @@ from fastapi_mcp_mrtr.state.security import StateSecurity
 
 from .endpoint import MCPEndpoint, MCPRoute, endpoint_function
 from .exchange import StreamSettings
+from .metadata import protected_resource, well_known_router
 from .openapi import OPERATION
 from .origin import OriginPolicy
 
@@ -78,6 +80,10 @@ class MCPRouter(APIRouter, HandlerGroup):
             everybody is anonymous.
         principal_key: turns what `principal` returns into what identifies it: a string, int, UUID,
             bytes or a tuple of those. Needed for objects of your own.
+        scopes_of: what a principal may do, for handlers with `scopes=`. A `ProtectedResource`, as
+            the principal or below it, knows that by itself.
+        resource_metadata_url: where clients learn how to log in (RFC 9728), for an app that
+            verifies tokens itself: it is added to the challenge of a 401.
         keys: the secrets that seal `requestState`. `None`: a random one for this process, which a
             restart and other workers do not know; the log says so.
         codec: seals states in place of the built-in AES-256-GCM.
@@ -117,6 +123,8 @@ class MCPRouter(APIRouter, HandlerGroup):
         instructions: str | None = None,
         principal: Callable[..., Any] | params.Depends | None = None,
         principal_key: Callable[[Any], Any] | None = None,
+        scopes_of: Callable[[Any], Iterable[str]] | None = None,
+        resource_metadata_url: str | None = None,
         keys: KeyRing | Secret | None = None,
         codec: RequestStateCodec | None = None,
         audience: str | None = None,
@@ -155,6 +163,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         HandlerGroup.__init__(self)
         APIRouter.__init__(self, **{"tags": ["mcp"], **router_options})
         self.name = name
+        principal_depends = _as_depends(principal)
         self.principal_dependency = _dependency(principal)
         """The callable behind `principal=`, the key for `app.dependency_overrides` in tests."""
         ring = KeyRing.of(keys)
@@ -178,6 +187,11 @@ class MCPRouter(APIRouter, HandlerGroup):
             raise ValueError(f"single_use=True needs a ledger: {_LEDGERS}")
         else:
             self._registry.require(_refuse_single_use)
+        resource = protected_resource(principal_depends)
+        metadata_url = resource.metadata_url if resource else resource_metadata_url
+        access = Access(resource, scopes_of, metadata_url)
+        self._registry.require(access.require_source)
+        self._resource = resource
         defaults = Defaults(ttl, flow_lifetime, max_rounds, single_use)
         self._flows = Flows(security, defaults, once, clock)
         server = MCPServer(
@@ -185,6 +199,7 @@ class MCPRouter(APIRouter, HandlerGroup):
             instructions=instructions,
             registry=self._registry,
             flows=self._flows,
+            access=access,
             listings=Listings(self._registry, codec, page_size=page_size, ttl_ms=list_ttl_ms),
             bus=self._bus,
         )
@@ -194,8 +209,10 @@ class MCPRouter(APIRouter, HandlerGroup):
             streams=StreamSettings(keep_alive, shutdown_grace),
             max_body_size=max_body_size,
             principal_key=principal_key,
+            resource=resource,
+            metadata_url=metadata_url,
         )
-        function = endpoint_function(endpoint, _as_depends(principal))
+        function = endpoint_function(endpoint, principal_depends)
         function.mcp_router = self  # type: ignore[attr-defined]
         self.add_api_route(
             path, function, methods=["POST"], route_class_override=MCPRoute, **OPERATION
@@ -209,6 +226,25 @@ class MCPRouter(APIRouter, HandlerGroup):
     @clock.setter
     def clock(self, clock: Callable[[], float]) -> None:
         self._flows.clock = clock
+
+    @property
+    def well_known(self) -> APIRouter:
+        """The routes with the metadata of the protected resource (RFC 9728), to be included too.
+
+        ```python
+        app.include_router(mcp, prefix="/api")
+        app.include_router(mcp.well_known)  # on the outermost app, and without a prefix
+        ```
+
+        One route has the resource's own path in it. The other, at the root, is an alias for
+        clients that look there; with several protected resources the first one included has it.
+
+        Raises:
+            LookupError: the router's principal is no `ProtectedResource`.
+        """
+        if self._resource is None:
+            raise LookupError("There is no metadata: the principal is no ProtectedResource")
+        return well_known_router(self._resource)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to `uri` that it changed. Callable from any thread.

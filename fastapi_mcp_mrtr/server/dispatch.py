@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastapi_mcp_mrtr.errors import (
     INVALID_PARAMS,
@@ -16,6 +16,7 @@ from fastapi_mcp_mrtr.protocol.jsonrpc import encode
 from fastapi_mcp_mrtr.rounds.engine import Completed
 from fastapi_mcp_mrtr.rounds.journal import Journal
 
+from .access import Access
 from .calls import Call
 from .failures import InvalidArguments, protocol_error, readable
 from .flows import Flows, Round
@@ -23,6 +24,8 @@ from .listing import Listings
 from .registry import Entry, Kind, Registry, ResourceEntry, ToolEntry
 from .results import render_completion, render_prompt, render_resource, tool_error
 from .subscriptions import Bus, Subscription, parse_filter
+
+E = TypeVar("E", bound=Entry)
 
 Answer = dict[str, Any] | bytes | Subscription
 """The result of a request: its members, or their JSON, or a subscription to stream."""
@@ -47,6 +50,7 @@ class MCPServer:
         instructions: str | None,
         registry: Registry,
         flows: Flows,
+        access: Access,
         listings: Listings,
         bus: Bus,
     ) -> None:
@@ -55,6 +59,7 @@ class MCPServer:
         self._instructions = instructions
         self._registry = registry
         self._flows = flows
+        self._access = access
         self._listings = listings
         self._bus = bus
 
@@ -99,12 +104,17 @@ class MCPServer:
         return self._complete(result)
 
     async def _list(self, call: Call) -> bytes:
-        return self._listings.page(call.message.method, call.message.params, self.meta)
+        return self._listings.page(
+            call.message.method,
+            call.message.params,
+            self.meta,
+            is_hidden=lambda entry: self._access.is_hidden(call, entry),
+        )
 
     async def _call_tool(self, call: Call) -> bytes:
         params = call.message.params
         name = _text_member(params, "name")
-        entry = self._registry.tools.get(name)
+        entry = self._shown(call, self._registry.tools.get(name))
         if entry is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:128]}")
         arguments = _object_member(params, "arguments")
@@ -114,7 +124,7 @@ class MCPServer:
     async def _get_prompt(self, call: Call) -> bytes:
         params = call.message.params
         name = _text_member(params, "name")
-        entry = self._registry.prompts.get(name)
+        entry = self._shown(call, self._registry.prompts.get(name))
         if entry is None:
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name[:128]}")
         arguments = _object_member(params, "arguments")
@@ -128,7 +138,7 @@ class MCPServer:
         params = call.message.params
         uri = _text_member(params, "uri")
         match = self._registry.match_resource(uri)
-        if match is None:
+        if match is None or self._shown(call, match[0]) is None:
             # server/resources §Error Handling, with the URI as the suite and clients expect it.
             raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": uri})
         entry, variables = match
@@ -147,6 +157,8 @@ class MCPServer:
         render: Callable[[Any], dict[str, Any]],
     ) -> bytes:
         """One round of a handler, from the state that a request brings to the result."""
+        # Before the state is looked at and before any byte: the state is no authorization.
+        self._access.authorize(call, entry)
         try:
             round = self._flows.open(call, entry, arguments, target)
             return await self._flows.answer(round, partial(self._produce, round, render))
@@ -181,7 +193,7 @@ class MCPServer:
 
     async def _complete_argument(self, call: Call) -> dict[str, Any]:
         params = call.message.params
-        entry = self._completed_entry(_object_member(params, "ref"))
+        entry = self._completed_entry(call, _object_member(params, "ref"))
         argument = _object_member(params, "argument")
         name, typed = _text_member(argument, "name"), _text_member(argument, "value")
         known = _object_member(_object_member(params, "context"), "arguments")
@@ -205,7 +217,13 @@ class MCPServer:
                 raise
             raise protocol_error(error, f"Completion of {_where(entry, call)}") from None
 
-    def _completed_entry(self, ref: Mapping[str, Any]) -> Entry:
+    def _shown(self, call: Call, entry: E | None) -> E | None:
+        """The entry, unless it does not exist for this caller."""
+        if entry is None or self._access.is_hidden(call, entry):
+            return None
+        return entry
+
+    def _completed_entry(self, call: Call, ref: Mapping[str, Any]) -> Entry:
         """The prompt or template a completion refers to (server/utilities/completion)."""
         entry: Entry | None = None
         match ref:
@@ -213,14 +231,26 @@ class MCPServer:
                 entry = self._registry.prompts.get(name)
             case {"type": "ref/resource", "uri": str(uri)}:
                 entry = self._registry.templates.get(uri) or self._registry.resources.get(uri)
+        entry = self._shown(call, entry)
         if entry is None:
             raise MCPError(INVALID_PARAMS, "Unknown prompt or resource template")
+        self._access.authorize(call, entry)
         return entry
+
+    def expires_in(self, call: Call, *, at_most: float) -> float:
+        """Seconds until the access token of a request expires."""
+        token = self._access.token(call)
+        left = at_most if token is None else token.expires_at - self._flows.clock()
+        return min(max(left, 0.0), at_most)
+
+    def _has_resource(self, call: Call, uri: str) -> bool:
+        match = self._registry.match_resource(uri)
+        return match is not None and self._access.allows(call, match[0])
 
     async def _listen(self, call: Call) -> Subscription:
         wanted = parse_filter(
             call.message.params,
-            has_resource=lambda uri: self._registry.match_resource(uri) is not None,
+            has_resource=partial(self._has_resource, call),
             offered=self._registry.ever,
         )
         return self._bus.subscribe(call.message.id, wanted)

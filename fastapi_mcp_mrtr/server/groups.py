@@ -6,12 +6,14 @@ Everything that can be wrong with a handler is found here, at registration. Runs
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 
 from mcp_types import Annotations, Icon, ToolAnnotations
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from fastapi_mcp_mrtr.auth.scopes import checked_scopes, union_scopes
 from fastapi_mcp_mrtr.rounds.questions import declared_asks
 
 from .param_headers import param_headers
@@ -66,6 +68,8 @@ class HandlerGroup:
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
         single_use: bool | None = None,
+        scopes: Sequence[str] = (),
+        visibility: Literal["challenge", "authorized"] = "challenge",
     ) -> Callable[[F], F]: ...
     def tool(
         self,
@@ -83,6 +87,8 @@ class HandlerGroup:
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
         single_use: bool | None = None,
+        scopes: Sequence[str] = (),
+        visibility: Literal["challenge", "authorized"] = "challenge",
     ) -> Any:
         """Offer a function as a tool (server/tools). Returns the function unchanged.
 
@@ -106,12 +112,19 @@ class HandlerGroup:
             single_use: run each round once however often it is presented, and answer the same
                 request with the stored response. Needs the router's `ledger=`; the router's
                 setting by default.
+            scopes: what a caller's access token must grant, checked on every round; those of the
+                handler's own `Security(..., scopes=[...])` are added.
+            visibility: `"challenge"` lists the handler for everybody and answers a caller without
+                its scopes with 403; for `"authorized"` it does not exist for such a caller.
 
         Raises:
             TypeError: a parameter, the return type or a question cannot be expressed.
             ValueError: the name is taken or not a legal name.
         """
-        settings = Settings(ttl, max_rounds, version, unasked_answers, single_use)
+        checked = checked_scopes("scopes", scopes)
+        settings = Settings(
+            ttl, max_rounds, version, unasked_answers, single_use, checked, visibility
+        )
 
         def register(call: F) -> F:
             tool_name = checked_name(_name(name, call))
@@ -133,7 +146,14 @@ class HandlerGroup:
                 raise ValueError(f'{where}: input_schema must have "type": "object"')
             headers = param_headers(where, definition["inputSchema"])
             self._registry.add(
-                ToolEntry(tool_name, definition, signature, settings, output, headers)
+                ToolEntry(
+                    tool_name,
+                    definition,
+                    signature,
+                    _settings(settings, signature),
+                    output,
+                    headers,
+                )
             )
             return call
 
@@ -155,6 +175,8 @@ class HandlerGroup:
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
         single_use: bool | None = None,
+        scopes: Sequence[str] = (),
+        visibility: Literal["challenge", "authorized"] = "challenge",
     ) -> Callable[[F], F]: ...
     def prompt(
         self,
@@ -169,6 +191,8 @@ class HandlerGroup:
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
         single_use: bool | None = None,
+        scopes: Sequence[str] = (),
+        visibility: Literal["challenge", "authorized"] = "challenge",
     ) -> Any:
         """Offer a function as a prompt (server/prompts). Returns the function unchanged.
 
@@ -179,7 +203,10 @@ class HandlerGroup:
             TypeError: a parameter or a question cannot be expressed.
             ValueError: the name is taken or not a legal name.
         """
-        settings = Settings(ttl, max_rounds, version, unasked_answers, single_use)
+        checked = checked_scopes("scopes", scopes)
+        settings = Settings(
+            ttl, max_rounds, version, unasked_answers, single_use, checked, visibility
+        )
 
         def register(call: F) -> F:
             prompt_name = checked_name(_name(name, call))
@@ -193,7 +220,9 @@ class HandlerGroup:
                 icons=icons,
                 _meta=meta,
             )
-            self._registry.add(PromptEntry(prompt_name, definition, signature, settings))
+            self._registry.add(
+                PromptEntry(prompt_name, definition, signature, _settings(settings, signature))
+            )
             return call
 
         return register if name is None or isinstance(name, str) else register(name)
@@ -217,6 +246,8 @@ class HandlerGroup:
         version: str | None = None,
         unasked_answers: UnaskedAnswers = "ignore",
         single_use: bool | None = None,
+        scopes: Sequence[str] = (),
+        visibility: Literal["challenge", "authorized"] = "challenge",
     ) -> Callable[[F], F]:
         """Offer a function as a resource, or as a template of resources (server/resources).
 
@@ -239,7 +270,10 @@ class HandlerGroup:
             ValueError: the URI is taken or not one, or its variables and the function's
                 arguments differ.
         """
-        settings = Settings(ttl, max_rounds, version, unasked_answers, single_use)
+        checked = checked_scopes("scopes", scopes)
+        settings = Settings(
+            ttl, max_rounds, version, unasked_answers, single_use, checked, visibility
+        )
         template = UriTemplate.parse(uri) if "{" in uri or "}" in uri else None
         if not re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", uri):
             raise ValueError(f"{uri!r} is not a URI: it has no scheme (RFC 3986)")
@@ -266,7 +300,7 @@ class HandlerGroup:
                     uri,
                     definition,
                     signature,
-                    settings,
+                    _settings(settings, signature),
                     mime_type,
                     cache_ttl_ms,
                     cache_scope,
@@ -309,6 +343,14 @@ def _name(name: Any, call: Callable[..., Any]) -> str:
     if own is None:
         raise TypeError(f"{handler_name(call)!r} has no name of its own: pass name=")
     return str(own)
+
+
+def _settings(settings: Settings, signature: HandlerSignature) -> Settings:
+    """The settings with the scopes that the handler's own `Security` dependencies need."""
+    dependencies = signature.dependencies
+    if dependencies is None or not dependencies.scopes:
+        return settings
+    return replace(settings, scopes=union_scopes(settings.scopes, dependencies.scopes))
 
 
 def _documentation(call: Callable[..., Any]) -> str | None:

@@ -75,7 +75,7 @@ class Dependencies:
         TypeError: FastAPI cannot, or a dependency asks for the request body.
     """
 
-    __slots__ = ("_at", "_stand_in")
+    __slots__ = ("_at", "_stand_in", "scopes")
 
     def __init__(self, parameters: Sequence[inspect.Parameter]) -> None:
         def handler() -> None:
@@ -85,7 +85,8 @@ class Dependencies:
         self._stand_in = handler
         self._at: dict[str, Dependant] = {}
         try:
-            self.at("/")
+            self.scopes: Final = tuple(dict.fromkeys(_all_scopes(self.at("/"))))
+            """What `Security(..., scopes=[...])` anywhere in the tree asks for."""
         except (FastAPIError, AssertionError) as error:
             raise TypeError(f"FastAPI cannot resolve a dependency: {error}") from error
 
@@ -100,6 +101,29 @@ class Dependencies:
             _refuse_body(dependant)
             self._at[path] = dependant
         return dependant
+
+
+def _all_scopes(dependant: Dependant) -> Iterator[str]:
+    yield from dependant.own_oauth_scopes or ()
+    for dependency in dependant.dependencies:
+        yield from _all_scopes(dependency)
+
+
+def callables_below(root: params.Depends) -> Iterator[Any]:
+    """What a dependency calls, and what those it depends on call."""
+    parameter = inspect.Parameter("root", inspect.Parameter.KEYWORD_ONLY, default=root)
+    pending = [Dependencies([parameter]).at("/")]
+    while pending:
+        dependant = pending.pop()
+        yield dependant.call
+        pending.extend(dependant.dependencies)
+
+
+def hide_authorization(request: Request) -> None:
+    """Take the credentials out of what later readers of the request can see."""
+    headers = request.scope["headers"]
+    request.scope["headers"] = [pair for pair in headers if pair[0] != b"authorization"]
+    request.__dict__.pop("_headers", None)
 
 
 def _refuse_body(dependant: Dependant) -> None:

@@ -1,6 +1,6 @@
 """The list methods: pages encoded once, kept until something changes, cursors that are sealed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from fastapi_mcp_mrtr.errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
@@ -8,7 +8,7 @@ from fastapi_mcp_mrtr.protocol.jsonrpc import encode
 from fastapi_mcp_mrtr.state.codec import RequestStateCodec
 from fastapi_mcp_mrtr.state.cursor import open_cursor, seal_cursor
 
-from .registry import Kind, Registry
+from .registry import Entry, Kind, Registry
 
 _LISTS: Final[Mapping[str, tuple[Kind, str, str]]] = {
     "tools/list": ("tools", "tools", "tools"),
@@ -33,8 +33,18 @@ class Listings:
         self._pages: dict[tuple[str, str | None], bytes] = {}
         registry.on_change(self._forget)
 
-    def page(self, method: str, params: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:
+    def page(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        meta: Mapping[str, Any],
+        *,
+        is_hidden: Callable[[Entry], bool],
+    ) -> bytes:
         """The encoded result of a list request.
+
+        `is_hidden` says what does not exist for the caller. Where the list may differ between
+        callers, it is encoded for each and private to them (server/utilities/caching).
 
         Raises:
             MCPError: -32602 for a cursor that is not ours or no longer leads anywhere; -32601 when
@@ -48,33 +58,40 @@ class Listings:
         pages = self._pages
         encoded = pages.get((method, after))
         if encoded is None:
-            entries = dict(getattr(self._registry, table))
-            encoded = self._encode(method, entries, member, after, meta)
+            entries: dict[str, Entry] = dict(getattr(self._registry, table))
+            if any(entry.settings.visibility == "authorized" for entry in entries.values()):
+                shown = {name for name, entry in entries.items() if not is_hidden(entry)}
+                caching = {**self.caching, "cacheScope": "private"}
+                return self._encode(
+                    method, entries, shown, member, after, {**caching, "_meta": meta}
+                )
+            common = {**self.caching, "_meta": meta}
+            encoded = self._encode(method, entries, entries.keys(), member, after, common)
             pages[method, after] = encoded
         return encoded
 
     def _encode(
         self,
         method: str,
-        entries: Mapping[str, Any],
+        entries: Mapping[str, Entry],
+        shown_names: Collection[str],
         member: str,
         after: str | None,
-        meta: Mapping[str, Any],
+        common: Mapping[str, Any],
     ) -> bytes:
         names = list(entries)
-        start = 0
         if after is not None:
             if after not in entries:
                 raise MCPError(INVALID_PARAMS, "Invalid cursor")
-            start = names.index(after) + 1
-        shown = names[start : start + self._page_size]
+            del names[: names.index(after) + 1]
+        names = [name for name in names if name in shown_names]
+        shown = names[: self._page_size]
         result: dict[str, Any] = {
             "resultType": "complete",
             member: [entries[name].definition for name in shown],
-            **self.caching,
-            "_meta": meta,
+            **common,
         }
-        if start + self._page_size < len(names):
+        if self._page_size < len(names):
             result["nextCursor"] = seal_cursor(self._codec, method, shown[-1])
         return encode(result)
 

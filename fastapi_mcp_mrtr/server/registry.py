@@ -31,6 +31,9 @@ class Settings:
     version: str | None = None
     unasked_answers: UnaskedAnswers = "ignore"
     single_use: bool | None = None
+    scopes: tuple[str, ...] = ()
+    """What a caller needs, beyond the scopes of every request."""
+    visibility: Literal["challenge", "authorized"] = "challenge"
 
     def __post_init__(self) -> None:
         if self.ttl is not None and not self.ttl > 0:
@@ -39,6 +42,8 @@ class Settings:
             raise ValueError(f"max_rounds must be at least 1, not {self.max_rounds!r}")
         if self.unasked_answers not in ("ignore", "accept"):
             raise ValueError('unasked_answers is "ignore" or "accept"')
+        if self.visibility not in ("challenge", "authorized"):
+            raise ValueError('visibility is "challenge" or "authorized"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,88 @@
+"""Which scopes a caller needs for a handler, and what a caller without them is told or not shown.
+
+Knows no token format and no header: the resource or the router's `scopes_of=` says what is granted.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal
+
+from fastapi_mcp_mrtr.auth.challenges import ChallengeError, insufficient_scope
+from fastapi_mcp_mrtr.auth.resource import ProtectedResource
+from fastapi_mcp_mrtr.auth.scopes import missing_scopes
+from fastapi_mcp_mrtr.auth.token import VerifiedToken
+
+from .calls import Call
+from .registry import Entry
+
+Visibility = Literal["challenge", "authorized"]
+
+_REMEDY: Final = (
+    "MCPRouter(principal=ProtectedResource(...)) reads them from the access token; with another "
+    "principal say what it may do: MCPRouter(scopes_of=lambda principal: ...)"
+)
+
+
+class Access:
+    """Decides on scopes. One instance per router; the decision is made on every round.
+
+    Args:
+        resource: the protected resource behind the router's principal, if there is one.
+        scopes_of: what a principal may do, where it is not for the resource to say.
+    """
+
+    def __init__(
+        self,
+        resource: ProtectedResource | None,
+        scopes_of: Callable[[Any], Iterable[str]] | None,
+        metadata_url: str | None,
+    ) -> None:
+        self._resource = resource
+        self._scopes_of = scopes_of
+        self._metadata_url = metadata_url
+
+    def require_source(self, entry: Entry) -> None:
+        """Refuse to register a handler whose scopes nobody could check.
+
+        Raises:
+            ValueError: it needs scopes, and nothing says which ones a caller has.
+        """
+        if entry.settings.scopes and self._resource is None and self._scopes_of is None:
+            raise ValueError(f"{entry.kind} {entry.name!r} needs scopes. {_REMEDY}")
+
+    def authorize(self, call: Call, entry: Entry) -> None:
+        """Let a caller with all scopes of the handler pass.
+
+        Raises:
+            ChallengeError: 403, naming all scopes of the operation, those of every request too.
+        """
+        if not self.allows(call, entry):
+            raise self._refusal(call, entry.settings.scopes)
+
+    def allows(self, call: Call, entry: Entry) -> bool:
+        """Whether the caller has all scopes of the handler."""
+        return not (entry.settings.scopes and self._missing(call, entry.settings.scopes))
+
+    def is_hidden(self, call: Call, entry: Entry) -> bool:
+        """Whether the handler does not exist for this caller."""
+        return entry.settings.visibility == "authorized" and not self.allows(call, entry)
+
+    def _missing(self, call: Call, required: tuple[str, ...]) -> tuple[str, ...]:
+        if self._scopes_of is not None:
+            return missing_scopes(required, self._scopes_of(call.principal), {})
+        token = self.token(call)
+        if self._resource is None or token is None:
+            return required
+        return self._resource.missing_scopes(token, required)
+
+    def _refusal(self, call: Call, required: tuple[str, ...]) -> ChallengeError:
+        if self._resource is None:
+            return insufficient_scope(required, self._metadata_url)
+        return self._resource.challenge_insufficient(required, token=self.token(call))
+
+    def token(self, call: Call) -> VerifiedToken | None:
+        """The access token of the request, verified; None where there is none."""
+        if isinstance(call.principal, VerifiedToken):
+            return call.principal
+        return (
+            None if self._resource is None else self._resource.verified(call.dependencies.request)
+        )
