@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from fastapi_mcp_mrtr.auth.challenges import ChallengeError, insufficient_scope
 from fastapi_mcp_mrtr.auth.resource import ProtectedResource
-from fastapi_mcp_mrtr.auth.scopes import missing_scopes
+from fastapi_mcp_mrtr.auth.scopes import missing_scopes, union_scopes
 from fastapi_mcp_mrtr.auth.token import VerifiedToken
 
 from .calls import Call
@@ -39,6 +39,7 @@ class Access:
         self._resource = resource
         self._scopes_of = scopes_of
         self._metadata_url = metadata_url
+        self._has_source = resource is not None or scopes_of is not None
 
     def require_source(self, entry: Entry) -> None:
         """Refuse to register a handler whose scopes nobody could check.
@@ -46,7 +47,7 @@ class Access:
         Raises:
             ValueError: it needs scopes, and nothing says which ones a caller has.
         """
-        if entry.settings.scopes and self._resource is None and self._scopes_of is None:
+        if entry.settings.scopes and not self._has_source:
             raise ValueError(f"{entry.kind} {entry.name!r} needs scopes. {_REMEDY}")
 
     def authorize(self, call: Call, entry: Entry) -> None:
@@ -56,11 +57,13 @@ class Access:
             ChallengeError: 403, naming all scopes of the operation, those of every request too.
         """
         if not self.allows(call, entry):
-            raise self._refusal(call, entry.settings.scopes)
+            raise self._refusal(call, _required(entry))
 
     def allows(self, call: Call, entry: Entry) -> bool:
         """Whether the caller has all scopes of the handler."""
-        return not (entry.settings.scopes and self._missing(call, entry.settings.scopes))
+        required = _required(entry)
+        # Without a source there are only scopes of `Security`, which that dependency checks itself.
+        return not (required and self._has_source and self._missing(call, required))
 
     def is_hidden(self, call: Call, entry: Entry) -> bool:
         """Whether the handler does not exist for this caller."""
@@ -86,3 +89,10 @@ class Access:
         return (
             None if self._resource is None else self._resource.verified(call.dependencies.request)
         )
+
+
+def _required(entry: Entry) -> tuple[str, ...]:
+    settings = entry.settings
+    if not settings.security_scopes:
+        return settings.scopes
+    return union_scopes(settings.scopes, settings.security_scopes)

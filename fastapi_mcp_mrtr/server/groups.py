@@ -13,7 +13,7 @@ from mcp_types import Annotations, Icon, ToolAnnotations
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from fastapi_mcp_mrtr.auth.scopes import checked_scopes, union_scopes
+from fastapi_mcp_mrtr.auth.scopes import checked_scopes
 from fastapi_mcp_mrtr.rounds.questions import declared_asks
 
 from .param_headers import param_headers
@@ -123,7 +123,7 @@ class HandlerGroup:
         """
         checked = checked_scopes("scopes", scopes)
         settings = Settings(
-            ttl, max_rounds, version, unasked_answers, single_use, checked, visibility
+            ttl, max_rounds, version, unasked_answers, single_use, checked, (), visibility
         )
 
         def register(call: F) -> F:
@@ -205,7 +205,7 @@ class HandlerGroup:
         """
         checked = checked_scopes("scopes", scopes)
         settings = Settings(
-            ttl, max_rounds, version, unasked_answers, single_use, checked, visibility
+            ttl, max_rounds, version, unasked_answers, single_use, checked, (), visibility
         )
 
         def register(call: F) -> F:
@@ -272,7 +272,7 @@ class HandlerGroup:
         """
         checked = checked_scopes("scopes", scopes)
         settings = Settings(
-            ttl, max_rounds, version, unasked_answers, single_use, checked, visibility
+            ttl, max_rounds, version, unasked_answers, single_use, checked, (), visibility
         )
         template = UriTemplate.parse(uri) if "{" in uri or "}" in uri else None
         if not re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", uri):
@@ -350,7 +350,7 @@ def _settings(settings: Settings, signature: HandlerSignature) -> Settings:
     dependencies = signature.dependencies
     if dependencies is None or not dependencies.scopes:
         return settings
-    return replace(settings, scopes=union_scopes(settings.scopes, dependencies.scopes))
+    return replace(settings, security_scopes=dependencies.scopes)
 
 
 def _documentation(call: Callable[..., Any]) -> str | None:

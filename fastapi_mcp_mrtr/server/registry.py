@@ -32,7 +32,9 @@ class Settings:
     unasked_answers: UnaskedAnswers = "ignore"
     single_use: bool | None = None
     scopes: tuple[str, ...] = ()
-    """What a caller needs, beyond the scopes of every request."""
+    """What a caller needs, beyond the scopes of every request, as `scopes=` declares it."""
+    security_scopes: tuple[str, ...] = ()
+    """What the handler's own `Security(..., scopes=[...])` dependencies ask for."""
     visibility: Literal["challenge", "authorized"] = "challenge"
 
     def __post_init__(self) -> None:
