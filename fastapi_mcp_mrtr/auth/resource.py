@@ -153,6 +153,11 @@ class ProtectedResource(SecurityBase):
         self.authorize(token, required)
         return token
 
+    def verified(self, request: Request) -> VerifiedToken | None:
+        """The token of a request that this resource has verified already."""
+        verified: Mapping[ProtectedResource, VerifiedToken] = request.scope.get(_MEMO, {})
+        return verified.get(self)
+
     # ------------------------------------------------------------------------------- scopes
 
     def required_scopes(self, *more: Iterable[str]) -> tuple[str, ...]:
