@@ -29,7 +29,6 @@ from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
 from fastapi_mcp_mrtr.protocol.inbound import (
     InboundNotification,
     InboundRequest,
-    Rejection,
     classify,
 )
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_error, encode_result, http_status
@@ -103,8 +102,7 @@ class MCPEndpoint:
             except ChallengeError as challenge:
                 return challenge.response()
             _carry_over_headers(dependencies, response)
-            if response.background is None:
-                response.background = dependencies.background
+            response.background = dependencies.background
             return response
 
         return handle
@@ -173,7 +171,7 @@ class MCPEndpoint:
                 return await self._respond(call, exchange)
             case InboundNotification():
                 return Response(status_code=202)
-            case Rejection() as no:
+            case no:
                 return JSONBytes(encode_error(no.id, no.code, no.message, no.data), no.status)
 
     def _key(self, principal: Any) -> bytes:
