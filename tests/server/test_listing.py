@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from fastapi_mcp_mrtr import HandlerGroup, MCPError, MCPRouter, Secret
 from fastapi_mcp_mrtr.server.listing import Listings
+from fastapi_mcp_mrtr.server.registry import Entry
 from fastapi_mcp_mrtr.state.codec import AESGCMCodec
 from fastapi_mcp_mrtr.state.keys import KeyRing
 from tests import wire
@@ -44,9 +45,17 @@ def listings_of(group: HandlerGroup, page_size: int = 2) -> Listings:
     return Listings(group._registry, codec, page_size=page_size, ttl_ms=5000)
 
 
-def page(listings: Listings, method: str, cursor: Any = None) -> dict[str, Any]:
+def nothing(_: Entry) -> bool:
+    return False
+
+
+def encoded(listings: Listings, method: str, cursor: Any = None) -> bytes:
     params = {} if cursor is None else {"cursor": cursor}
-    result: dict[str, Any] = json.loads(listings.page(method, params, META))
+    return listings.page(method, params, META, is_hidden=nothing)
+
+
+def page(listings: Listings, method: str, cursor: Any = None) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(encoded(listings, method, cursor))
     return result
 
 
@@ -104,13 +113,13 @@ def test_pages_are_encoded_once_and_again_when_something_changes() -> None:
     """decision: the bytes are kept; user report: tools added late were missing (fa#63)."""
     group = group_of(3)
     listings = listings_of(group)
-    first = listings.page("tools/list", {}, META)
-    assert listings.page("tools/list", {}, META) is first
+    first = encoded(listings, "tools/list")
+    assert encoded(listings, "tools/list") is first
     cursor = json.loads(first)["nextCursor"]
-    second = listings.page("tools/list", {"cursor": cursor}, META)
-    assert listings.page("tools/list", {"cursor": cursor}, META) is second
+    second = encoded(listings, "tools/list", cursor)
+    assert encoded(listings, "tools/list", cursor) is second
     group.tool("late")(handler)
-    assert listings.page("tools/list", {}, META) is not first
+    assert encoded(listings, "tools/list") is not first
     assert names(page(listings, "tools/list", cursor), "tools/list") == ["t2", "late"]
     group.remove_tool("t0")
     assert names(page(listings, "tools/list"), "tools/list") == ["t1", "t2"]
@@ -178,6 +187,27 @@ def test_a_list_is_json_whatever_is_in_it() -> None:
     result = page(listings_of(group), "tools/list")
     assert result["tools"][0]["description"] == "\ufffd"
     assert result["tools"][0]["inputSchema"]["properties"]["x"]["default"] is None
+
+
+def test_a_list_that_differs_between_callers_is_private_and_encoded_for_each() -> None:
+    """spec: a list that depends on who asks must not be shared (server/utilities/caching)."""
+    group = group_of(3)
+    group.tool("secret", scopes=["s"], visibility="authorized")(handler)
+    listings = listings_of(group)
+
+    def seen_by(hidden: set[str], cursor: str | None = None) -> dict[str, Any]:
+        params = {} if cursor is None else {"cursor": cursor}
+        page = listings.page("tools/list", params, META, is_hidden=lambda e: e.name in hidden)
+        result: dict[str, Any] = json.loads(page)
+        return result
+
+    first = seen_by({"secret", "t0"})
+    assert names(first, "tools/list") == ["t1", "t2"]
+    assert first["cacheScope"] == "private"
+    assert "nextCursor" not in first
+    cursor = seen_by(set())["nextCursor"]
+    assert names(seen_by(set(), cursor), "tools/list") == ["t2", "secret"]
+    assert page(listings, "prompts/list")["cacheScope"] == "public"
 
 
 def test_lists_through_the_endpoint() -> None:
