@@ -1,0 +1,152 @@
+"""Calls to a store that may be away. Knows asyncio and time; no store, no record.
+
+A call is bounded in time, and repeated within that time as long as its failure may pass: what a
+ledger asks for may be asked again, because the store recognises the owner it comes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+from .protocol import Claim, LedgerUnavailable
+
+T = TypeVar("T")
+
+# Seconds between two attempts: at once for a connection that was closed while it was idle, then
+# slower, so that a store that is coming back is not kept busy by those who wait for it.
+_FIRST_DELAY: Final = 0.005
+_LONGEST_DELAY: Final = 0.25
+
+# A claim that nobody waits for any more is given up in the background; more of them than this at
+# the same time are left to their leases.
+_MAX_ABANDONED: Final = 256
+
+
+class Failure(NamedTuple):
+    """What went wrong, in words fit for the log, and whether it may pass."""
+
+    reason: str
+    may_pass: bool
+
+
+class PerLoop(Generic[T]):
+    """One thing for each event loop that asks, closed with the loop or before.
+
+    Connections belong to the loop they were made in. A server has one loop; a test client may
+    have a new one for each request.
+    """
+
+    def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]]) -> None:
+        self._make = make
+        self._close = close
+        self._lives: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, tuple[T, AsyncGenerator[T, None]]
+        ] = WeakKeyDictionary()
+
+    async def get(self) -> T:
+        """The one of this loop."""
+        loop = asyncio.get_running_loop()
+        life = self._lives.get(loop)
+        if life is None:
+            generator = self._live()
+            # It comes to its `yield` without waiting, so nobody gets in between.
+            life = self._lives[loop] = (await anext(generator), generator)
+        return life[0]
+
+    async def aclose(self) -> None:
+        """Close the one of this loop, if there is one."""
+        life = self._lives.pop(asyncio.get_running_loop(), None)
+        if life is not None:
+            await life[1].aclose()
+
+    async def _live(self) -> AsyncGenerator[T, None]:
+        # An event loop that shuts down closes the generators that were begun in it.
+        thing = self._make()
+        try:
+            yield thing
+        finally:
+            self._lives.pop(asyncio.get_running_loop(), None)
+            await self._close(thing)
+
+
+class Remote:
+    """How a ledger talks to its store."""
+
+    def __init__(
+        self, name: str, *, timeout: float, describe: Callable[[Exception], Failure | None]
+    ) -> None:
+        self._name = name
+        self._timeout = timeout
+        self._describe = describe
+        self._tasks: PerLoop[set[asyncio.Task[None]]] = PerLoop(set, _cancel)
+
+    async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what the store answers.
+
+        Raises: LedgerUnavailable, when it does not.
+        """
+        reason = f"no answer within {self._timeout:g} seconds"
+        try:
+            async with asyncio.timeout(self._timeout):
+                delays = _delays()
+                while True:
+                    try:
+                        return await attempt()
+                    except Exception as error:
+                        failure = self._describe(error)
+                        if failure is None:
+                            raise
+                        reason = failure.reason
+                        if not failure.may_pass:
+                            break
+                    await asyncio.sleep(next(delays))
+        except TimeoutError:
+            pass
+        # Without its cause: what a driver says may quote what was to be stored.
+        raise LedgerUnavailable(f"{self._name}: {reason}") from None
+
+    async def claim(
+        self, attempt: Callable[[], Awaitable[Claim]], give_up: Callable[[], Awaitable[None]]
+    ) -> Claim:
+        """Call; if nobody will hear of the claim, give it up, so that none waits for its lease."""
+        try:
+            return await self.call(attempt)
+        except (asyncio.CancelledError, LedgerUnavailable):
+            if len(await self._tasks.get()) < _MAX_ABANDONED:
+                await self.start(_quietly(give_up))
+            raise
+
+    async def start(self, job: Coroutine[Any, Any, None]) -> None:
+        """Run something that no request waits for. It ends with the event loop at the latest."""
+        tasks = await self._tasks.get()
+        task = asyncio.get_running_loop().create_task(job)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def settle(self) -> None:
+        """Wait for what was started in this event loop."""
+        await asyncio.gather(*await self._tasks.get(), return_exceptions=True)
+        await self._tasks.aclose()
+
+
+async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _quietly(job: Callable[[], Awaitable[None]]) -> None:
+    with suppress(LedgerUnavailable):
+        await job()
+
+
+def _delays() -> Iterator[float]:
+    yield 0.0
+    delay = _FIRST_DELAY
+    while True:
+        yield delay
+        delay = min(2 * delay, _LONGEST_DELAY)
