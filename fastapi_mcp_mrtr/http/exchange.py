@@ -56,9 +56,9 @@ class StreamSettings:
     ) -> Response:
         """An SSE response. `shutdown` is set when the server is told to stop."""
         # Not needed by most calls, so not imported by them.
-        from sse_starlette import EventSourceResponse
+        from .streams import EventStream
 
-        return EventSourceResponse(
+        return EventStream(
             events,
             ping=self.keep_alive,
             shutdown_event=cast("anyio.Event | None", shutdown),

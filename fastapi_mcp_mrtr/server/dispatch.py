@@ -189,7 +189,10 @@ class MCPServer:
         if text is not None:
             return encode(self._complete(tool_error(text)))
         uri = target if isinstance(entry, ResourceEntry) else None
-        raise protocol_error(error, _where(entry, call), uri) from None
+        try:
+            raise protocol_error(error, _where(entry, call), uri) from None
+        finally:
+            del error  # its traceback holds this frame
 
     async def _complete_argument(self, call: Call) -> dict[str, Any]:
         params = call.message.params
