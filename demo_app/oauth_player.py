@@ -5,6 +5,7 @@ finds. Only the last step differs: where the answer goes, no program listens, so
 over the address instead of opening it. `oauth_provider` puts it behind the official client.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -13,8 +14,6 @@ from html.parser import HTMLParser
 from typing import Any, Final
 from urllib.parse import parse_qs, urljoin, urlsplit
 
-import anyio
-import anyio.abc
 import httpx2
 from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import (
@@ -212,23 +211,23 @@ def client_document(url: str) -> dict[str, Any]:
 @asynccontextmanager
 async def document_served() -> AsyncIterator[str]:
     """A web server on this computer with nothing but the document. Yields the document's URL."""
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610
-    url = f"http://127.0.0.1:{port}/assistant.json"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Who leaves early is no reason to complain.
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            try:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(response)
+            finally:
+                writer.close()
+                await writer.wait_closed()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/assistant.json"
     body = json.dumps(client_document(url)).encode()
-    head = (
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nCache-Control: max-age=300\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    response = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nCache-Control: max-age=300\r\n"
+        b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body)
     )
-
-    async def answer(stream: anyio.abc.SocketStream) -> None:
-        # Who leaves early is no reason to stop serving.
-        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-            async with stream:
-                await stream.receive()
-                await stream.send(head.encode() + body)
-
-    async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, answer)
+    async with server:
         yield url
-        group.cancel_scope.cancel()
