@@ -182,6 +182,7 @@ def _with_headers(exc: HTTPException, headers: dict[str, str]) -> HTTPException:
     return copy
 
 
+_WELL_FORMED: Final = re.compile(r'(?:[^"\\]|\\.|"(?:[^"\\]|\\.)*")*')
 # Between commas that are not within quotes: a parameter, or a scheme with its first parameter.
 _ITEM: Final = re.compile(r'(?:[^,"\\]|\\.|"(?:[^"\\]|\\.)*")+')
 _SCHEME: Final = re.compile(r"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?=\s|$)(?!\s*=)")
@@ -190,6 +191,8 @@ _RESOURCE_METADATA: Final = re.compile(r"(?:^|\s)resource_metadata\s*=", re.IGNO
 
 def _augmented(challenges: str, resource_metadata_url: str) -> str:
     """Append the parameter to the first Bearer challenge, unless it has one."""
+    if not _WELL_FORMED.fullmatch(challenges):
+        return challenges
     within = False
     end = 0
     has_parameters = False

@@ -4,8 +4,8 @@ Nothing is remembered between requests, so a revoked token is refused at once, a
 round trip to the issuer.
 """
 
+import re
 from collections.abc import Callable, Iterable
-from http.cookiejar import DefaultCookiePolicy
 from time import time
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from .urls import checked_url
 _ESSENTIAL: Final = ("aud", "exp")
 _ACCESS_TOKEN_TYPES: Final = frozenset({"bearer", "access_token"})
 _HINT: Final = "access_token"
+_CREDENTIAL: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749 §A.1, §A.2
 _AUTH_METHODS: Final = ("client_secret_basic", "client_secret_post")
 
 
@@ -80,8 +81,8 @@ class IntrospectionVerifier:
         endpoint = checked_url("introspection_endpoint", introspection_endpoint, query=True)
         if auth_method not in _AUTH_METHODS:
             raise ValueError(f"auth_method={auth_method!r} is none of {', '.join(_AUTH_METHODS)}.")
-        if not (client_id and client_secret):
-            raise ValueError("The endpoint wants a client_id and a client_secret (RFC 7662 §2.1).")
+        if not (_CREDENTIAL.fullmatch(client_id) and _CREDENTIAL.fullmatch(client_secret)):
+            raise ValueError("client_id and client_secret are printable ASCII, and not empty.")
         if auth_method == "client_secret_basic" and ":" in client_id:
             raise ValueError("A client_id with a colon needs auth_method='client_secret_post'.")
         self._endpoint = _Endpoint(endpoint, client_id, client_secret, auth_method)
@@ -154,6 +155,8 @@ class _Endpoint:
     def _client_here(self) -> Any:
         here = current_token()
         if self._client_of != here:
+            from http.cookiejar import DefaultCookiePolicy
+
             from authlib.integrations.httpx_client import AsyncOAuth2Client
 
             self._client = AsyncOAuth2Client(**self._settings)

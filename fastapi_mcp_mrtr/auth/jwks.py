@@ -192,6 +192,28 @@ class JWKSCache:
             self._tried = self._clock()
 
 
+def key_source(
+    jwks_uri: str | None,
+    jwks: Mapping[str, Any] | JWKSCache | None,
+    fetch: Fetch | None,
+    clock: Callable[[], float],
+) -> KeySource:
+    """Read the settings of a verifier that say where its keys are.
+
+    Raises: ImportError, ValueError.
+    """
+    if (jwks_uri is None) == (jwks is None):
+        raise ValueError("Either jwks_uri= or jwks= says where the issuer's keys are.")
+    if jwks_uri is not None:
+        return JWKSCache(jwks_uri, fetch=fetch, clock=clock)
+    if isinstance(jwks, JWKSCache):
+        return jwks
+    keys = KeySet(jwks)
+    if not keys:
+        raise ValueError("jwks= has no key that is asymmetric and for signatures.")
+    return keys
+
+
 def _fetch_over_httpx2() -> Fetch:
     from .http_client import fetch
 

@@ -6,15 +6,15 @@ a signature does not say: which algorithms count, and that the token was made to
 
 from collections.abc import Callable, Iterable, Mapping
 from time import time
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from joserfc.errors import UnsupportedAlgorithmError
-from joserfc.jws import CompactSignature, JWSRegistry, extract_compact, validate_compact
 from pydantic_core import from_json
 
 from .claims import SCOPE_CLAIMS, ClaimRules
-from .jwks import Fetch, JWKSCache, KeySet, KeySource
 from .token import InvalidToken, KeysUnavailable, VerifiedToken
+
+if TYPE_CHECKING:
+    from .jwks import Fetch, JWKSCache
 
 Profile = Literal["rfc9068", "jwt"]
 
@@ -24,15 +24,7 @@ _TYPES: Final[Mapping[str, frozenset[str | None]]] = {
 }
 """The `typ` headers, in lower case, that each profile takes for an access token (RFC 9068 §4)."""
 
-_KEY_TYPES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
-    **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
-    **dict.fromkeys(("Ed25519", "Ed448", "EdDSA"), "OKP"),
-}
-"""The algorithms there are: asymmetric ones only, so that no public key serves as a secret."""
-
 _ESSENTIAL: Final = ("iss", "sub", "aud", "exp", "iat")
-_MAX_HEADER: Final = 4096  # joserfc's 512 bytes are too few for Entra ID's
 
 
 class JWTVerifier:
@@ -53,7 +45,8 @@ class JWTVerifier:
         jwks: the keys themselves: a JWK set, or a `JWKSCache` with settings of its own.
         fetch: gets `jwks_uri` in place of httpx2.
         profile: "rfc9068" takes tokens whose `typ` is `at+jwt`; "jwt" also those with `JWT` or
-            none, as Keycloak, Entra ID and Auth0 make them.
+            none, as Keycloak, Entra ID and Auth0 make them. ID tokens look like those: have scopes
+            required, or an audience that is no client's id.
         algorithms: the signature algorithms that count. Symmetric ones never do.
         leeway: seconds by which the issuer's clock may differ from ours.
         scope_claims: which claims hold scopes, as a list or separated by spaces.
@@ -70,14 +63,17 @@ class JWTVerifier:
         issuer: str,
         audience: str | Iterable[str],
         jwks_uri: str | None = None,
-        jwks: Mapping[str, Any] | JWKSCache | None = None,
-        fetch: Fetch | None = None,
+        jwks: "Mapping[str, Any] | JWKSCache | None" = None,
+        fetch: "Fetch | None" = None,
         profile: Profile = "rfc9068",
         algorithms: Iterable[str] = ("RS256", "ES256", "PS256", "Ed25519"),
         leeway: float = 30.0,
         scope_claims: Iterable[str] = SCOPE_CLAIMS,
         clock: Callable[[], float] = time,
     ) -> None:
+        from .jwks import key_source
+        from .jws import Signatures
+
         self._rules = ClaimRules.of(
             issuer=issuer,
             audience=audience,
@@ -88,8 +84,8 @@ class JWTVerifier:
         if profile not in _TYPES:
             raise ValueError(f"profile={profile!r} is none of {', '.join(_TYPES)}.")
         self._types = _TYPES[profile]
-        self._registry = _Registry(algorithms)
-        self._keys = _key_source(jwks_uri, jwks, fetch, clock)
+        self._signatures = Signatures(algorithms)
+        self._keys = key_source(jwks_uri, jwks, fetch, clock)
         self._clock = clock
 
     @property
@@ -106,11 +102,11 @@ class JWTVerifier:
         Raises: InvalidToken, KeysUnavailable.
         """
         try:
-            signature = extract_compact(token.encode("ascii"), registry=self._registry)
+            signature = self._signatures.parse(token)
             key = await self._keys.get(*self._key_name(signature.protected))
-            if not validate_compact(signature, key, registry=self._registry):
+            if not self._signatures.is_valid(signature, key):
                 raise InvalidToken("bad signature")
-            return self._claims(signature)
+            return self._read(signature.payload)
         except (InvalidToken, KeysUnavailable):
             raise
         except Exception as error:
@@ -127,50 +123,10 @@ class JWTVerifier:
         kid = header.get("kid")
         if not isinstance(kid, str | None):
             raise InvalidToken("kid of another type")
-        return kid, _KEY_TYPES[self._registry.get_alg(header["alg"]).name]
+        return kid, self._signatures.key_type(header)
 
-    def _claims(self, signature: CompactSignature) -> VerifiedToken:
-        claims = from_json(signature.payload, cache_strings="keys")
+    def _read(self, payload: bytes) -> VerifiedToken:
+        claims = from_json(payload, cache_strings="keys")
         if not isinstance(claims, dict):
             raise InvalidToken("no claims")
         return self._rules.read(claims, now=self._clock())
-
-
-class _Registry(JWSRegistry):
-    """Which algorithms and headers joserfc takes."""
-
-    max_header_length = _MAX_HEADER
-
-    def __init__(self, algorithms: Iterable[str]) -> None:
-        names = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
-        unknown = [name for name in names if name not in _KEY_TYPES]
-        if unknown or not names:
-            raise ValueError(f"algorithms={names!r} takes some of {', '.join(_KEY_TYPES)}.")
-        # Not strict: issuers add header members of their own, such as Entra ID's `nonce`.
-        super().__init__(algorithms=names, strict_check_header=False)
-        self._models = {name: self.algorithms[name] for name in names}
-
-    def get_alg(self, name: str) -> Any:
-        # The base class warns, on each request, of EdDSA, which here somebody chose.
-        model = self._models.get(name)
-        if model is None:
-            raise UnsupportedAlgorithmError("algorithm not allowed")
-        return model
-
-
-def _key_source(
-    jwks_uri: str | None,
-    jwks: Mapping[str, Any] | JWKSCache | None,
-    fetch: Fetch | None,
-    clock: Callable[[], float],
-) -> KeySource:
-    if (jwks_uri is None) == (jwks is None):
-        raise ValueError("Either jwks_uri= or jwks= says where the issuer's keys are.")
-    if jwks_uri is not None:
-        return JWKSCache(jwks_uri, fetch=fetch, clock=clock)
-    if isinstance(jwks, JWKSCache):
-        return jwks
-    keys = KeySet(jwks)
-    if not keys:
-        raise ValueError("jwks= has no key that is asymmetric and for signatures.")
-    return keys

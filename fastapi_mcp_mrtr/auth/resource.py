@@ -262,20 +262,19 @@ def _checked_issuers(issuers: Iterable[str]) -> tuple[str, ...]:
 def _checked_verifier(
     verifier: TokenVerifier | Iterable[IssuerVerifier], issuers: tuple[str, ...]
 ) -> TokenVerifier:
+    verified: tuple[str | None, ...]
     if isinstance(verifier, Iterable):
         several = SeveralIssuers(verifier)
         verifier, verified = several, several.issuers
     elif hasattr(verifier, "verify"):
-        issuer = getattr(verifier, "issuer", None)
-        verified = () if issuer is None else (issuer,)
+        verified = (getattr(verifier, "issuer", None),)
     else:
         raise TypeError(f"verifier= takes a token verifier, not {type(verifier).__name__}.")
-    for issuer in verified:
-        if issuer not in issuers:
-            raise ValueError(
-                f"A verifier is for the issuer {issuer!r}, which authorization_servers does not "
-                "have. They are compared byte for byte."
-            )
+    if None not in verified and set(verified) != set(issuers):
+        raise ValueError(
+            f"authorization_servers has {', '.join(issuers)}, but verifier= is for "
+            f"{', '.join(map(str, verified)) or 'none'}. They are compared byte for byte."
+        )
     return verifier
 
 

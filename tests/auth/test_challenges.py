@@ -172,10 +172,12 @@ def test_a_bearer_challenge_is_told_where_to_log_in(raised: str, becomes: str) -
         'Basic realm="Bearer x"',
         'Bearer resource_metadata="https://other"',
         'Bearer scope="a", Resource_Metadata = "https://other", error="b"',
+        'Bearer realm="never closed, Basic',
+        "Bearer a=b\\",
     ],
 )
 def test_other_schemes_and_finished_challenges_are_left_alone(raised: str) -> None:
-    """§3.2 row 3: a token would not help there."""
+    """§3.2 row 3: a token would not help there. Nor is anything added to what is malformed."""
     assert augmented(401, raised) == raised
 
 

@@ -338,8 +338,9 @@ async def test_its_repr_shows_no_secret(issuer: Issuer) -> None:
         ({"issuer": "as.example.com"}, "absolute URL"),
         ({"audience": ()}, "never guessed"),
         ({"auth_method": "none"}, "is none of client_secret_basic, client_secret_post"),
-        ({"client_id": ""}, "wants a client_id and a client_secret"),
-        ({"client_secret": ""}, "wants a client_id and a client_secret"),
+        ({"client_id": ""}, "printable ASCII, and not empty"),
+        ({"client_secret": ""}, "printable ASCII, and not empty"),
+        ({"client_secret": "geheim\u2026"}, "printable ASCII, and not empty"),
         ({"client_id": "https://api.example.com"}, "auth_method='client_secret_post'"),
     ],
 )

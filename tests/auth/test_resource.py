@@ -96,7 +96,7 @@ def protected(verifier: Any = None, **settings: Any) -> ProtectedResource:
         **{
             "resource": RESOURCE,
             "authorization_servers": [ISSUER],
-            "verifier": verifier or jwt_verifier(),
+            "verifier": jwt_verifier() if verifier is None else verifier,
             "scopes": ["notes:read"],
             **settings,
         }
@@ -423,6 +423,16 @@ async def test_a_token_is_verified_once_however_often_it_is_asked_for() -> None:
     assert told(short)[:2] == (403, insufficient("notes:read c a"))
 
 
+async def test_what_was_verified_can_be_asked_for() -> None:
+    """decision: the endpoint checks a handler's scopes after the dependencies were solved."""
+    auth = protected(Counting())
+    request = Request({"type": "http", "headers": [(b"authorization", b"Bearer notes_read")]})
+    assert auth.verified(request) is None
+    token = await auth(request, SecurityScopes())
+    assert auth.verified(request) is token
+    assert protected(Counting()).verified(request) is None
+
+
 async def test_two_resources_do_not_share_their_tokens() -> None:
     """§1B 13: what one verified says nothing to the other."""
     first, second = protected(Counting()), protected(Counting())
@@ -744,9 +754,16 @@ async def test_several_issuers() -> None:
         ({"authorization_servers": ["http://as.example.com"]}, "must be https"),
         ({"authorization_servers": ["https://as.example.com?x"]}, "must not have a query"),
         ({"authorization_servers": [ISSUER, ISSUER]}, "one of them twice"),
-        ({"authorization_servers": [ISSUER + "/"]}, "compared byte for byte"),
-        ({"authorization_servers": ["https://other.example.com"]}, "compared byte for byte"),
-        ({"verifier": [jwt_verifier(issuer="https://x.example.com")]}, "compared byte for byte"),
+        (
+            {"authorization_servers": [ISSUER + "/"]},
+            "authorization_servers has https://as.example.com/, but verifier= is for "
+            "https://as.example.com. They are compared byte for byte.",
+        ),
+        ({"authorization_servers": [ISSUER, "https://x.example.com"]}, "but verifier= is for"),
+        ({"verifier": jwt_verifier(issuer="https://x.example.com")}, "but verifier= is for"),
+        ({"verifier": [jwt_verifier(issuer="https://x.example.com")]}, "but verifier= is for"),
+        ({"verifier": []}, "verifier= is for none"),
+        ({"verifier": [jwt_verifier()], "authorization_servers": [ISSUER, "https://x"]}, "is for"),
         ({"scopes": ["offline_access"]}, "no resource requires"),
         ({"scopes": ["notes:*"]}, "wildcard"),
         ({"scopes_supported": ["offline_access"]}, "scopes_supported has 'offline_access'"),

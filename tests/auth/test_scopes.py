@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastapi_mcp_mrtr.auth.scopes import (
@@ -40,6 +40,7 @@ def test_implications_that_go_round_end() -> None:
     assert implied_scopes({"a"}, {"a": ["b"], "b": ["c"], "c": ["a"]}) == {"a", "b", "c"}
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from("abcdef"))),
     st.sets(st.sampled_from("abcdef")),
