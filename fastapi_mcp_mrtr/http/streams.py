@@ -5,6 +5,7 @@ Knows nothing of what it sends.
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
@@ -32,6 +33,8 @@ class EventStream(EventSourceResponse):
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _cancel(parts)
+            if isinstance(self.body_iterator, AsyncGenerator):
+                await self.body_iterator.aclose()  # not all versions do, where sending failed
         while parts:
             # No variable may hold a part that failed: the traceback would hold the variable.
             if not parts[-1].cancelled():

@@ -77,6 +77,26 @@ async def test_all_events_are_sent_and_the_stream_ends() -> None:
     assert ran == [1]
 
 
+async def test_events_need_not_come_from_a_generator() -> None:
+    """decision: any async iterable will do."""
+
+    class One:
+        def __init__(self) -> None:
+            self.events = [b"data: 1\r\n\r\n"]
+
+        def __aiter__(self) -> "One":
+            return self
+
+        async def __anext__(self) -> bytes:
+            if not self.events:
+                raise StopAsyncIteration
+            return self.events.pop()
+
+    client = Client()
+    await run(EventStream(One()), client)
+    assert client.body == b"data: 1\r\n\r\n"
+
+
 async def test_a_client_that_leaves_ends_the_stream() -> None:
     """spec: closing the stream is cancellation (§Cancellation)."""
     client, endless = Client(), Endless()
