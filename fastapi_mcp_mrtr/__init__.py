@@ -1,5 +1,8 @@
 """MCP servers inside FastAPI apps, with handlers that ask and wait without holding a connection."""
 
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
 from ._version import __version__ as __version__
 from .auth.introspection import IntrospectionVerifier
 from .auth.jwt import JWTVerifier
@@ -38,9 +41,13 @@ from .server.context import Context
 from .server.groups import HandlerGroup
 from .server.param_headers import MCPHeader
 from .server.signature import Complete
+from .state import ledger as _ledger
 from .state.codec import AESGCMCodec, RequestStateCodec
 from .state.keys import KeyRing, Secret
 from .state.ledger import Ledger, LedgerUnavailable, MemoryLedger
+
+if TYPE_CHECKING:
+    from .state.ledger import RedisLedger, SQLLedger
 
 __all__ = [
     "AESGCMCodec",
@@ -64,10 +71,12 @@ __all__ = [
     "MissingClientCapability",
     "NondeterminismError",
     "ProtectedResource",
+    "RedisLedger",
     "RequestStateCodec",
     "RequestStateError",
     "RequestStateTooLarge",
     "Rounds",
+    "SQLLedger",
     "Secret",
     "SyncRounds",
     "Titles",
@@ -84,3 +93,18 @@ __all__ = [
     "progress",
     "step",
 ]
+
+_LAZY: Final = {"RedisLedger": "redis", "SQLLedger": "sqlalchemy"}
+"""Names that are imported when they are asked for, and the package that an extra brings for it."""
+
+if not TYPE_CHECKING:  # to a type checker every misspelt name would pass for one of them
+    # `from fastapi_mcp_mrtr import *` is not to fail for want of an extra.
+    __all__ = [name for name in __all__ if name not in _LAZY or find_spec(_LAZY[name])]
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(_ledger, name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LAZY})

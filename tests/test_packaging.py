@@ -14,6 +14,7 @@ from readme_renderer import markdown
 
 import fastapi_mcp_mrtr
 from fastapi_mcp_mrtr import _version
+from fastapi_mcp_mrtr.state.ledger.redis import RedisLedger
 
 from .lowest import constraints
 
@@ -128,7 +129,7 @@ def test_importing_leaves_alone_what_is_not_always_needed() -> None:
     """The SDK, the test client and a server are not imported with the package. decision"""
     code = """
 import sys, fastapi_mcp_mrtr
-unneeded = {"mcp", "uvicorn", "httpx", "sqlalchemy", "authlib", "fastapi_mcp_mrtr.testing"}
+unneeded = {"mcp", "uvicorn", "httpx", "redis", "sqlalchemy", "authlib", "fastapi_mcp_mrtr.testing"}
 print(sorted(unneeded & set(sys.modules)))
 """
     assert python(code) == "[]"
@@ -149,6 +150,49 @@ print([
 ])
 """
     assert python(code) == "[]"
+
+
+def test_ledgers_that_need_an_extra_are_imported_when_they_are_asked_for() -> None:
+    """Importing the package brings neither driver. decision"""
+    code = """
+import sys, fastapi_mcp_mrtr
+listed = {"RedisLedger", "SQLLedger"}
+print(listed <= set(dir(fastapi_mcp_mrtr)), listed <= set(fastapi_mcp_mrtr.__all__))
+from fastapi_mcp_mrtr import RedisLedger
+print("redis" in sys.modules, "sqlalchemy" in sys.modules)
+from fastapi_mcp_mrtr import SQLLedger
+print("sqlalchemy" in sys.modules)
+"""
+    assert python(code).splitlines() == ["True True", "True False", "True"]
+    assert fastapi_mcp_mrtr.RedisLedger is RedisLedger
+    assert "SQLLedger" in dir(fastapi_mcp_mrtr)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("RedisLedger", "redis", "redis"), ("SQLLedger", "sqlalchemy", "sql")],
+)
+def test_a_missing_extra_is_named(name: str, package: str, extra: str) -> None:
+    """Only by those who ask for it: a star import takes what there is. decision"""
+    code = f"""
+import sys
+sys.modules[{package!r}] = None
+from fastapi_mcp_mrtr import *
+print(MCPRouter.__name__)
+try:
+    from fastapi_mcp_mrtr import {name}
+except ImportError as error:
+    print(error)
+"""
+    router, reason = python(code).splitlines()
+    assert router == "MCPRouter"
+    assert f"pip install 'fastapi-mcp-mrtr[{extra}]'" in reason
+
+
+def test_a_name_that_is_none_is_no_attribute() -> None:
+    """The lazy names let no misspelt one pass. decision"""
+    with pytest.raises(AttributeError, match="has no attribute 'RedisLegder'"):
+        fastapi_mcp_mrtr.RedisLegder  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_everything_public_is_there() -> None:

@@ -48,7 +48,7 @@ from fastapi_mcp_mrtr.state.ledger import (
 from fastapi_mcp_mrtr.state.security import FlowState, RequestBinding
 from fastapi_mcp_mrtr.state.workers import warn_if_process_local
 
-from .calls import Call, uninterrupted
+from .calls import Call, ClientLeft, uninterrupted
 from .failures import internal_error
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
@@ -143,18 +143,34 @@ class SingleUse:
                 the error that the round ended with, now or then.
         """
         keep = ttl + self._lease + CLOCK_TOLERANCE
-        claim = await call.exchange.guard(self._claim(at, keep))
+        claim = await self._present(at, call, keep)
         if isinstance(claim, Claimed):
             response = await self._run_claimed(at, claim, call, produce, keep)
             if response is not None:
                 return _result(response)
             # Somebody took over while it ran, so theirs is the response.
-            claim = await call.exchange.guard(self._claim(at, keep))
+            claim = await self._claim(at, keep)
         if isinstance(claim, Claimed):
             # They gave up. Their run was this one's second already; a third is for a new request.
             await uninterrupted(self._release(at, claim, ran=True))
             raise _try_again("its claim was lost, and so was the one that took over", at)
         return self._open(at, claim.response)
+
+    async def _present(self, at: Presentation, call: Call, keep: float) -> Claimed | Answered:
+        """Claim, or wait for who has, as long as the client does."""
+        made: list[Claimed | Answered] = []
+
+        async def claim() -> None:
+            made.append(await self._claim(at, keep))
+
+        try:
+            await call.exchange.guard(claim())
+        except ClientLeft:
+            # It left while the ledger could not be interrupted, as in a thread of its own.
+            if made and isinstance(made[0], Claimed):
+                await uninterrupted(self._release(at, made[0], ran=False))
+            raise
+        return made[0]
 
     async def _claim(self, at: Presentation, keep: float) -> Claimed | Answered:
         while True:

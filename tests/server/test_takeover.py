@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
+import threading
 from typing import Any
 
 import anyio
 import pytest
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 
 from fastapi_mcp_mrtr import Context, MCPRouter, Rounds, need_input, step
+from fastapi_mcp_mrtr.state.ledger import Claim
 from tests import wire
 
 from .once import (
@@ -411,3 +414,39 @@ async def test_a_claim_that_cannot_be_given_up_ends_with_its_lease() -> None:
     assert error_of(await send(app, unreadable))["code"] == -32602
     store.clock.now += LEASE
     assert error_of(await send(app, answered(state)))["code"] == REFUSED[0]
+
+
+class Threaded(Store):
+    """A ledger over a driver that blocks: its calls run in threads, as a dependency's may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_thread, self.go_on = threading.Event(), threading.Event()
+
+    async def claim(self, *args: Any, **kwargs: Any) -> Claim:
+        claim = await super().claim(*args, **kwargs)
+        await run_in_threadpool(self._block)
+        return claim
+
+    def _block(self) -> None:
+        self.in_thread.set()
+        assert self.go_on.wait(30)
+
+
+async def test_a_claim_that_could_not_be_interrupted_is_given_up() -> None:
+    """decision: the client left while a thread claimed; nobody is to wait for the lease."""
+    store, desk = Threaded(), Desk()
+    app = worker(store, desk)
+    state = await asked(app)
+    first, running = start(app, answered(state))
+    await until(store.in_thread.is_set)
+    first.left.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    store.go_on.set()
+    await running
+    assert first.status == 499
+    assert desk.runs == [(1, False)]
+    # Not even the answers count as used, for nothing ran.
+    assert text_of(await send(app, answered(state, ok=False))) == "Payment 1: False"
+    assert desk.runs[-1] == (2, False)
