@@ -5,10 +5,19 @@ Knows nothing of what it sends.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
+
+
+def _shows_no_event(record: logging.LogRecord) -> bool:
+    return record.msg != "chunk: %s"
+
+
+# It logs all that it sends at DEBUG, and what is sent here holds states and answers.
+logging.getLogger("sse_starlette.sse").addFilter(_shows_no_event)
 
 
 class EventStream(EventSourceResponse):

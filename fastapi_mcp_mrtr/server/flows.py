@@ -182,10 +182,12 @@ class Flows:
 
 def _binding(call: Call, entry: Entry, arguments: Any, target: str) -> RequestBinding:
     """What a state is bound to: this caller, this request, this version of the handler."""
+    # A path parameter of the prefix, such as a tenant, is as much an argument as the others.
+    path = call.dependencies.request.path_params
     return RequestBinding(
         method=call.message.method,
         target=target,
-        arguments_digest=digest(arguments),
+        arguments_digest=digest([arguments, path] if path else arguments),
         principal=call.principal_key,
         version=entry.settings.version,
     )

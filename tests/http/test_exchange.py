@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import logging
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -10,9 +11,11 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread, wait_all_tasks_blocked
+from fastapi import FastAPI
 from starlette.background import BackgroundTask
 from starlette.types import Message
 
+from fastapi_mcp_mrtr import Context, MCPRouter
 from fastapi_mcp_mrtr.errors import HandlerError
 from fastapi_mcp_mrtr.http.exchange import (
     AlreadySent,
@@ -22,6 +25,7 @@ from fastapi_mcp_mrtr.http.exchange import (
     event,
 )
 from fastapi_mcp_mrtr.server.calls import ClientLeft
+from tests import wire
 
 pytestmark = pytest.mark.anyio
 
@@ -509,3 +513,20 @@ async def test_an_exchange_without_a_stream_is_abandoned_too() -> None:
     await exchange.abandon()
     await exchange.notify(b"1")
     assert connection.sent == []
+
+
+def test_what_is_streamed_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """decision: no log holds a state or an answer, that of the SSE library at DEBUG neither."""
+    mcp = MCPRouter("s", version="1")
+
+    @mcp.tool()
+    async def speak(ctx: Context) -> str:
+        await ctx.report_progress(1)
+        return "s3cret"
+
+    app = FastAPI()
+    app.include_router(mcp)
+    with caplog.at_level(logging.DEBUG):
+        reply = wire.post(app, wire.call("speak", progressToken=1))
+    assert "s3cret" in reply.text
+    assert "s3cret" not in caplog.text

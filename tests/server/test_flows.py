@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 from fastapi import FastAPI, Header, HTTPException
+from starlette.testclient import TestClient
 
 from fastapi_mcp_mrtr import (
     Context,
@@ -481,3 +482,17 @@ def test_a_process_local_key_is_said_once(caplog: pytest.LogCaptureFixture) -> N
     desk.state()
     desk.state()
     assert len([r for r in caplog.records if "key" in r.getMessage().lower()]) == 1
+
+
+def test_a_state_of_one_tenant_is_none_of_another() -> None:
+    """decision: a path parameter of the prefix is as much an argument as the others."""
+    desk = Desk()
+    app = FastAPI()
+    app.include_router(desk.mcp, prefix="/tenants/{tenant}")
+    post = TestClient(app).post
+    body = wire.call("book")
+    begun = post("/tenants/acme/mcp", json=body, headers=wire.headers(body)).json()["result"]
+    body = wire.call("book", requestState=begun["requestState"])
+    headers = wire.headers(body)
+    assert post("/tenants/zeta/mcp", json=body, headers=headers).json()["error"]["code"] == -32602
+    assert "result" in post("/tenants/acme/mcp", json=body, headers=headers).json()
