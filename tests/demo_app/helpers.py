@@ -84,6 +84,8 @@ class Process:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**environ, **env},
+                # A shell's background jobs ignore Ctrl-C, and so would whatever the tests start.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     @property
@@ -102,7 +104,7 @@ class Process:
     def interrupt(self) -> int:
         """Ctrl-C."""
         self.popen.send_signal(signal.SIGINT)
-        return self.popen.wait(30)
+        return self.popen.wait(60)
 
     def end(self) -> None:
         self.popen.terminate()
