@@ -16,7 +16,7 @@ from fastapi_mcp_mrtr.protocol.inbound import InboundRequest, RequestMeta
 from fastapi_mcp_mrtr.rounds.engine import Completed, InputRequired
 from fastapi_mcp_mrtr.rounds.journal import Journal
 from fastapi_mcp_mrtr.rounds.sentinels import Log, LogLevel, Progress
-from fastapi_mcp_mrtr.server.calls import Call, _limiter
+from fastapi_mcp_mrtr.server.calls import Call, ClientLeft, _limiter
 from fastapi_mcp_mrtr.server.injection import RequestDependencies
 from fastapi_mcp_mrtr.server.signature import read_signature
 from tests import wire
@@ -324,6 +324,54 @@ async def test_a_commit_that_fails_fails_the_call() -> None:
 
     with pytest.raises(ToolError, match="Conflict"):
         await run(handler)
+
+
+class Deserted(Recorder):
+    """An exchange whose client leaves as soon as anything has to wait."""
+
+    def guard(self, work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+        async def guarded() -> Any:
+            try:
+                work.send(None)
+            except StopIteration as done:
+                return done.value
+            work.close()
+            raise ClientLeft
+
+        return guarded()
+
+
+async def waits() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_a_client_that_leaves_rolls_back() -> None:
+    """decision: dependencies unwind, those of the principal too, and nothing is committed."""
+    session = Session()
+
+    async def handler(s: Annotated[str, Depends(session.open)]) -> None:
+        await waits()
+
+    with pytest.raises(ClientLeft):
+        await call_of(Deserted()).run(read_signature(handler), {}, Journal(), None)
+    assert session.ended == ["ClientLeft"]
+
+
+async def test_what_fails_while_a_client_is_gone_is_no_failure_of_the_call() -> None:
+    """decision: nobody waits for it; the log says what it was."""
+
+    async def fails() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            raise ValueError("rollback failed")
+
+    async def handler(s: Annotated[None, Depends(fails)]) -> None:
+        await waits()
+
+    with pytest.raises(ClientLeft) as caught:
+        await call_of(Deserted()).run(read_signature(handler), {}, Journal(), None)
+    assert repr(caught.value.__cause__) == "ValueError('rollback failed')"
 
 
 async def test_an_ask_passes_an_open_task_group_of_a_dependency() -> None:

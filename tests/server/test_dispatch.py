@@ -1,5 +1,6 @@
 """dispatch: what each method answers, and which error for what is wrong with its parameters."""
 
+import asyncio
 import json
 import logging
 import math
@@ -738,6 +739,23 @@ def test_a_subscription_needs_a_stream() -> None:
     response = wire.post(app, body, accept="application/json")
     assert response.status_code == 406
     assert wire.error_of(response)["code"] == -32600
+
+
+@pytest.mark.anyio
+async def test_a_subscription_is_acknowledged_and_stays_open() -> None:
+    """spec: the acknowledgment opens the stream, with what was agreed to."""
+    wanted = {"resourcesListChanged": True, "resourceSubscriptions": ["x:static", "x:nope"]}
+    body = wire.message("subscriptions/listen", {"notifications": wanted})
+    exchange = wire.Exchange(resource_app(), body)
+    task = asyncio.ensure_future(exchange.run())
+    await exchange.until_first_byte()
+    assert not task.done()
+    exchange.left.set()
+    await task
+    assert exchange.messages[0]["params"]["notifications"] == {
+        "resourcesListChanged": True,
+        "resourceSubscriptions": ["x:static"],
+    }
 
 
 # ------------------------------------------------------------------------------------- streaming

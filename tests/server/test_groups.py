@@ -4,6 +4,7 @@ import functools
 from typing import Annotated, Any, Literal
 
 import pytest
+from fastapi import Security
 from mcp_types import Annotations, Icon, ToolAnnotations
 from pydantic import BaseModel, Field
 
@@ -174,6 +175,21 @@ def test_a_question_the_protocol_cannot_ask_is_refused() -> None:
     for register in (group.tool, group.prompt, group.resource("x:a")):
         with pytest.raises(TypeError, match="asks_too_much"):
             register(asks_too_much)
+
+
+def test_the_scopes_of_security_dependencies_are_those_of_the_handler() -> None:
+    """decision: what `Security` checks is what a challenge names."""
+    group = HandlerGroup()
+
+    def user() -> str:
+        return "alice"
+
+    @group.tool(scopes=["a"])
+    async def guarded(u: Annotated[str, Security(user, scopes=["b"])]) -> str:
+        return u
+
+    settings = group._registry.tools["guarded"].settings
+    assert (tuple(settings.scopes), tuple(settings.security_scopes)) == (("a",), ("b",))
 
 
 @pytest.mark.parametrize("settings", [{"ttl": 0}, {"max_rounds": 0}, {"unasked_answers": "never"}])

@@ -34,6 +34,7 @@ from fastapi_mcp_mrtr.server.injection import (
     Dependencies,
     RequestDependencies,
     effective_parts,
+    hide_authorization,
     is_dependency,
     iter_endpoints,
     keep_body,
@@ -217,6 +218,15 @@ async def test_a_body_that_was_read_already_can_be_read_again() -> None:
     keep_body(request, b'{"a": 1}')
     assert await request.body() == b'{"a": 1}'
     assert await request.json() == {"a": 1}
+
+
+async def test_credentials_can_be_taken_out_of_the_request() -> None:
+    """user report: the caller's token was passed on to another server (fm#3260)."""
+    request = request_of(headers=[(b"authorization", b"Bearer t"), (b"x-key", b"k")])
+    assert "authorization" in request.headers
+    hide_authorization(request)
+    assert dict(request.headers) == {"x-key": "k"}
+    assert dict(Request(request.scope).headers) == {"x-key": "k"}
 
 
 # ------------------------------------------------------------------------------------- lifetimes

@@ -51,7 +51,13 @@ def registry_of(*entries: Entry) -> Registry:
 def test_settings_that_make_no_sense_are_refused() -> None:
     """decision: fail at registration."""
     wrong: dict[str, Any]
-    for wrong in ({"ttl": 0}, {"ttl": float("nan")}, {"max_rounds": 0}, {"unasked_answers": "x"}):
+    for wrong in (
+        {"ttl": 0},
+        {"ttl": float("nan")},
+        {"max_rounds": 0},
+        {"unasked_answers": "x"},
+        {"visibility": "x"},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Settings(**wrong)
     assert Settings(ttl=1.5, max_rounds=1, unasked_answers="accept").ttl == 1.5
