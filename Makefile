@@ -81,6 +81,7 @@ types: $(VENV)/.dev
 
 conformance: $(SUITE)/node_modules/.installed
 	$(BIN)/python -m tests.conformance.run
+	$(BIN)/python -m tests.conformance.run_authorization
 
 # The bounds of [project.dependencies] as equalities; everything else as pip chooses.
 lowest: $(SUITE)/node_modules/.installed
