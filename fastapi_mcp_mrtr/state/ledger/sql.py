@@ -68,6 +68,7 @@ _MAY_PASS: Final = (
     "53",  # no resources
     "57",  # stopping, starting
     "23505",  # another process is creating the table at this moment,
+    "42710",  # its row type,
     "42P07",  # and has created it
     "SQLITE_BUSY",
     "SQLITE_LOCKED",
