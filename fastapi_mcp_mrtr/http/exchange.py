@@ -173,9 +173,10 @@ class HTTPExchange:
         self._respond = None
         if self._events is None or self._stream is None:
             return
-        self._events.close()
-        self._stream.cancel()
-        await asyncio.wait([self._stream])
+        with self._events:
+            self._stream.cancel()
+            await asyncio.wait([self._stream])
+        self._stream = None  # It holds its cancellation, whose traceback holds this exchange.
         # Servers log a response that nobody ended as an error.
         with suppress(Exception):
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -6,8 +6,7 @@ A test without noise: the collector is off, calls are made, and it then finds no
 import asyncio
 import functools
 import gc
-import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -39,6 +38,8 @@ CALLS = 300
 
 
 async def user(x_user: Annotated[str, Header()] = "alice") -> str:
+    if x_user == "mallory":
+        raise HTTPException(401)
     return x_user
 
 
@@ -65,7 +66,14 @@ def complete(value: str) -> list[str]:
 @functools.cache
 def server() -> FastAPI:
     ledger = MemoryLedger()
-    mcp = MCPRouter("s", version="1", keys=Secret("one", b"1" * 32), principal=user, ledger=ledger)
+    mcp = MCPRouter(
+        "s",
+        version="1",
+        keys=Secret("one", b"1" * 32),
+        principal=user,
+        ledger=ledger,
+        max_body_size=65_536,
+    )
 
     @mcp.tool()
     async def echo(x: int) -> int:
@@ -151,6 +159,13 @@ def server() -> FastAPI:
         yield progress(1)
         raise RuntimeError("x")
 
+    @mcp.tool()
+    async def stays(streams: bool, s: Annotated[str, Depends(session)]) -> Rounds[str]:
+        if streams:
+            yield progress(1)
+        await asyncio.Event().wait()
+        yield ""
+
     @mcp.prompt()
     async def plan(city: Annotated[str, Complete(complete)]) -> str:
         return city
@@ -218,17 +233,57 @@ SECOND_ROUNDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-async def left_by(app: FastAPI, body: dict[str, Any]) -> int:
+Call = Callable[[FastAPI], Awaitable[object]]
+
+
+def sends(body: dict[str, Any] | bytes, **headers: str) -> Call:
+    raw = [(b"content-type", b"application/json")] if isinstance(body, bytes) else None
+    return lambda app: wire.Exchange(app, body, raw_headers=raw, **headers).run()
+
+
+def leaves(body: dict[str, Any], *, first_byte: bool) -> Call:
+    """A client that leaves, with the first byte of a stream or without any."""
+
+    async def call(app: FastAPI) -> None:
+        exchange = wire.Exchange(app, body)
+        running = asyncio.ensure_future(exchange.run())
+        if first_byte:
+            await exchange.until_first_byte()
+        exchange.left.set()
+        await running
+
+    return call
+
+
+STAYS = wire.call("stays", {"streams": False})
+STREAMS = wire.call("stays", {"streams": True}, progressToken="t")
+LISTEN = wire.message("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+NOTIFICATION = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}}
+
+OTHER_WAYS: dict[str, Call] = {
+    "broken JSON": sends(b"{"),
+    "a body that is too large": sends(b" " * 70_000),
+    "another origin": sends(wire.call("echo"), origin="https://evil.example"),
+    "somebody unknown": sends(wire.call("echo"), x_user="mallory"),
+    "a notification": sends(NOTIFICATION),
+    "a client that leaves": leaves(STAYS, first_byte=False),
+    "a client that leaves a stream": leaves(STREAMS, first_byte=True),
+    "a client that leaves a stream that it has not seen": leaves(STREAMS, first_byte=False),
+    "a subscription": leaves(LISTEN, first_byte=True),
+}
+
+
+async def left_by(app: FastAPI, call: Call) -> int:
     """How many objects so many of these requests leave to the collector."""
     for _ in range(5):  # caches fill
-        await wire.Exchange(app, body).run()
+        await call(app)
     await asyncio.sleep(0)
     gc.collect()
     gc.freeze()  # what is there already is not looked at again
     gc.disable()
     try:
         for _ in range(CALLS):
-            await wire.Exchange(app, body).run()
+            await call(app)
         await asyncio.sleep(0)
         return gc.collect()
     finally:
@@ -246,7 +301,13 @@ def app(caplog: pytest.LogCaptureFixture) -> FastAPI:
 @pytest.mark.parametrize("kind", FIRST_ROUNDS)
 async def test_a_request_leaves_nothing(app: FastAPI, kind: str) -> None:
     """decision: zero objects, as a bare FastAPI route: that is what makes the p99."""
-    assert await left_by(app, FIRST_ROUNDS[kind]) == 0
+    assert await left_by(app, sends(FIRST_ROUNDS[kind])) == 0
+
+
+@pytest.mark.parametrize("kind", OTHER_WAYS)
+async def test_a_request_that_ends_otherwise_leaves_nothing(app: FastAPI, kind: str) -> None:
+    """decision: nor does one that is refused before it is read, or whose client leaves."""
+    assert await left_by(app, OTHER_WAYS[kind]) == 0
 
 
 @pytest.mark.parametrize("kind", SECOND_ROUNDS)
@@ -256,7 +317,7 @@ async def test_a_later_round_leaves_nothing(app: FastAPI, kind: str) -> None:
     first = await wire.Exchange(app, wire.call(tool)).run()
     state = first.messages[0]["result"]["requestState"]
     body = wire.call(tool, requestState=state, inputResponses=answers)
-    assert await left_by(app, body) == 0
+    assert await left_by(app, sends(body)) == 0
 
 
 async def test_what_can_be_left_is_seen(app: FastAPI) -> None:
@@ -267,9 +328,7 @@ async def test_what_can_be_left_is_seen(app: FastAPI) -> None:
         itself: list[Any] = []
         itself.append(itself)
 
-    body = json.loads(json.dumps(wire.message("x")))
+    def call(app: FastAPI) -> Awaitable[object]:
+        return wire.Exchange(app, wire.message("x"), path="/cycle").run()
 
-    async def through(scope: Any, receive: Any, send: Any) -> None:
-        await app({**scope, "path": "/cycle"}, receive, send)
-
-    assert await left_by(through, body) >= CALLS  # type: ignore[arg-type]
+    assert await left_by(app, call) == CALLS
