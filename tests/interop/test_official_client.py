@@ -33,7 +33,7 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
-from pydantic import BaseModel
+from pydantic import BaseModel, FileUrl
 
 from fastapi_mcp_mrtr import (
     Context,
@@ -164,7 +164,7 @@ class Person:
         return CreateMessageResult(role="assistant", content=text, model="tests")
 
     async def list_roots(self, context: ClientRequestContext) -> ListRootsResult:
-        return ListRootsResult(roots=[Root(uri="file:///home", name="home")])
+        return ListRootsResult(roots=[Root(uri=FileUrl("file:///home"), name="home")])
 
     async def log(self, params: LoggingMessageNotificationParams) -> None:
         self.logs.append((params.level, params.data))
@@ -286,8 +286,7 @@ async def test_a_page_that_is_waited_for() -> None:
 
     async with connected(desk, person) as client, anyio.create_task_group() as tasks:
         tasks.start_soon(pays)
-        paid = await client.call_tool("pay")
-    assert text_of(paid) == "paid"
+        assert text_of(await client.call_tool("pay")) == "paid"
     assert person.shown == ["https://pay.example/1"]
 
 
