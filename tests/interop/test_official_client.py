@@ -216,21 +216,34 @@ def text_of(result: Any) -> str:
 # --------------------------------------------------------------------------------------- lists
 
 
+async def tools_of(client: Client) -> list[str]:
+    """The names on all pages. The client remembers the tools' schemas."""
+    names: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        assert len(page.tools) <= 3
+        names += [tool.name for tool in page.tools]
+        cursor = page.next_cursor
+        if cursor is None:
+            return names
+
+
 async def test_the_client_learns_what_there_is() -> None:
     """spec: server/discover and the lists, page by page."""
     async with connected(Desk()) as client:
         assert client.server_info is not None
         assert (client.server_info.name, client.server_info.title) == ("desk", "The desk")
-        names: list[str] = []
-        cursor: str | None = None
-        while True:
-            page = await client.list_tools(cursor=cursor)
-            assert len(page.tools) <= 3
-            names += [tool.name for tool in page.tools]
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        assert names == ["book", "pay", "write", "near", "report", "draw", "fail", "wait"]
+        assert await tools_of(client) == [
+            "book",
+            "pay",
+            "write",
+            "near",
+            "report",
+            "draw",
+            "fail",
+            "wait",
+        ]
         assert [p.name for p in (await client.list_prompts()).prompts] == ["plan"]
         assert [r.uri for r in (await client.list_resources()).resources] == ["desk://pixel"]
         [template] = (await client.list_resource_templates()).resource_templates
@@ -307,8 +320,9 @@ async def test_a_client_without_the_capability() -> None:
 
 
 async def test_an_argument_in_a_header() -> None:
-    """spec: x-mcp-header; the client lists the tool when it is told of a mismatch."""
+    """spec: x-mcp-header; the value is Base64 where a header cannot carry it."""
     async with connected(Desk()) as client:
+        await tools_of(client)
         assert text_of(await client.call_tool("near", {"region": "eu, Zürich"})) == "eu, Zürich"
 
 
