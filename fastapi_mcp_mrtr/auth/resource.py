@@ -80,6 +80,9 @@ class ProtectedResource(SecurityBase):
         description: its description there.
         authorization_url: with `token_url`, lets people log in from FastAPI's docs page.
         token_url: with `authorization_url`.
+        auto_error: as in `fastapi.security`: whether a request without a token is refused. `False`
+            gives `None` instead, for a dependency that knows another way to authenticate and
+            raises `challenge()` where that fails too. A token that is there must be good.
 
     Raises:
         ValueError, TypeError: a setting makes no sense.
@@ -101,6 +104,7 @@ class ProtectedResource(SecurityBase):
         description: str | None = None,
         authorization_url: str | None = None,
         token_url: str | None = None,
+        auto_error: bool = True,
     ) -> None:
         # Lower case is what is emitted, and all else stays as it is (index §Canonical Server URI).
         self.resource: Final = canonical(checked_url("resource", resource))
@@ -113,6 +117,7 @@ class ProtectedResource(SecurityBase):
             else checked_url("resource_metadata_url", resource_metadata_url)
         )
         """Where challenges say that the metadata is."""
+        self.auto_error: Final = auto_error
         self._imply = checked_implications(imply)
         self._verifier = _checked_verifier(verifier, self.authorization_servers)
         supported = self.scopes
@@ -139,8 +144,12 @@ class ProtectedResource(SecurityBase):
     def __repr__(self) -> str:
         return f"ProtectedResource({self.resource!r})"
 
-    async def __call__(self, request: Request, security_scopes: SecurityScopes) -> VerifiedToken:
+    async def __call__(
+        self, request: Request, security_scopes: SecurityScopes
+    ) -> VerifiedToken | None:
         """Authenticate a request, and check the scopes that hold for it as far as FastAPI knows.
+
+        Gives `None` for a request without a token, and only with `auto_error=False`.
 
         Raises: ChallengeError.
         """
@@ -149,7 +158,10 @@ class ProtectedResource(SecurityBase):
         verified = request.scope.setdefault(_MEMO, {})
         token = verified.get(self)
         if token is None:
-            token = verified[self] = await self._authenticate(request, required)
+            token = await self._authenticate(request, required)
+            if token is None:
+                return None
+            verified[self] = token
         self.authorize(token, required)
         return token
 
@@ -176,6 +188,10 @@ class ProtectedResource(SecurityBase):
         required = self.required_scopes(required)
         if self.missing_scopes(token, required):
             raise self.challenge_insufficient(required, token=token)
+
+    def challenge(self, required: Iterable[str] = ()) -> ChallengeError:
+        """The 401 for a request without credentials: where to log in, and for which scopes."""
+        return no_credentials(self.required_scopes(required), self.metadata_url)
 
     def challenge_insufficient(
         self, required: Iterable[str], *, token: VerifiedToken | None = None
@@ -218,13 +234,17 @@ class ProtectedResource(SecurityBase):
 
     # ----------------------------------------------------------------------- authentication
 
-    async def _authenticate(self, request: Request, required: tuple[str, ...]) -> VerifiedToken:
+    async def _authenticate(
+        self, request: Request, required: tuple[str, ...]
+    ) -> VerifiedToken | None:
         headers = request.headers.getlist("Authorization")
         if len(headers) > 1:
             raise invalid_request()
         scheme, _, credentials = (headers[0] if headers else "").partition(" ")
         if scheme.lower() != "bearer":
-            raise no_credentials(required, self.metadata_url)
+            if self.auto_error:
+                raise self.challenge(required)
+            return None
         try:
             return await self._verify(credentials.strip(" "))
         except InvalidToken as refusal:

@@ -54,7 +54,8 @@ class Access:
         """Let a caller with all scopes of the handler pass.
 
         Raises:
-            ChallengeError: 403, naming all scopes of the operation, those of every request too.
+            ChallengeError: 403, naming all scopes of the operation, those of every request too; or
+                401, to the anonymous.
         """
         if not self.allows(call, entry):
             raise self._refusal(call, _required(entry))
@@ -80,6 +81,8 @@ class Access:
     def _refusal(self, call: Call, required: tuple[str, ...]) -> ChallengeError:
         if self._resource is None:
             return insufficient_scope(required, self._metadata_url)
+        if call.principal is None:
+            return self._resource.challenge(required)
         return self._resource.challenge_insufficient(required, token=self.token(call))
 
     def token(self, call: Call) -> VerifiedToken | None:

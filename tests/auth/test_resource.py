@@ -433,6 +433,60 @@ async def test_what_was_verified_can_be_asked_for() -> None:
     assert protected(Counting()).verified(request) is None
 
 
+# ------------------------------------------------------------------- another way beside the token
+
+
+def mixed(verifier: Any = None) -> FastAPI:
+    """An app that takes a token or a key."""
+    auth = protected(verifier, auto_error=False)
+    app = FastAPI()
+    app.add_exception_handler(ChallengeError, send_challenge)
+
+    async def caller(
+        request: Request, token: Annotated[VerifiedToken | None, Security(auth)]
+    ) -> str | None:
+        if token is None and request.headers.get("X-Key") != "good":
+            raise auth.challenge(["notes:write"])
+        return token.subject if token else "key"
+
+    @app.get("/")
+    async def who(name: Annotated[str, Depends(caller)]) -> str:
+        return name
+
+    return app
+
+
+async def test_a_dependency_may_know_another_way_in() -> None:
+    """decision: `auto_error=False`, as in `fastapi.security` (oauth: mixed schemes)."""
+    async with client(mixed()) as http:
+        key = {"X-Key": "good"}
+        token = {"Authorization": f"Bearer {access_token()}"}
+        assert (await http.get("/", headers=key)).json() == "key"
+        assert (await http.get("/", headers={**key, "Authorization": "Basic eA=="})).json() == "key"
+        assert (await http.get("/", headers={**key, **token})).json() == "alice"
+        nobody = await http.get("/")
+    challenge = f'Bearer scope="notes:read notes:write", {FOUND_AT}'
+    assert told(nobody) == (401, challenge, {})
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("Authorization", "Bearer wrong")], 401),
+        ([("Authorization", "Bearer")], 401),
+        ([("Authorization", f"Bearer {access_token(scope='other')}")], 403),
+        ([("Authorization", "Basic eA=="), ("Authorization", "Basic eA==")], 400),
+    ],
+)
+async def test_what_is_there_must_be_good_all_the_same(
+    headers: list[tuple[str, str]], status: int
+) -> None:
+    """decision: whoever sends a token is told what is wrong with it; the key does not help."""
+    async with client(mixed()) as http:
+        refused = await http.get("/", headers=[*headers, ("X-Key", "good")])
+    assert refused.status_code == status
+
+
 async def test_two_resources_do_not_share_their_tokens() -> None:
     """§1B 13: what one verified says nothing to the other."""
     first, second = protected(Counting()), protected(Counting())
@@ -452,6 +506,7 @@ async def test_what_a_handler_gets_holds_no_token() -> None:
     scope: Scope = {"type": "http", "headers": [(b"authorization", f"Bearer {token}".encode())]}
     auth = protected()
     verified = await auth(Request(scope), SecurityScopes())
+    assert verified is not None
     del scope["headers"]
     everything = [
         repr(verified),

@@ -205,6 +205,55 @@ def test_another_principal_says_what_it_may_do() -> None:
     assert played.call_tool("change").content[0].text == "changed"  # type: ignore[union-attr]
 
 
+def test_a_token_or_a_key() -> None:
+    """decision: mixed schemes; each says what its caller may do, and what a token lacks is asked
+    for in one challenge."""
+    auth = resource(auto_error=False)
+
+    def caller(
+        x_key: Annotated[str | None, Header()] = None, token: Any = Security(auth)
+    ) -> tuple[str, str, str]:
+        if token is not None:
+            return "user", token.subject, " ".join(token.scopes)
+        if x_key is None:
+            raise auth.challenge()
+        return "key", x_key, "write"
+
+    mcp = desk(
+        caller, principal_key=lambda who: who[:2], scopes_of=lambda who: tuple(who[2].split())
+    )
+
+    @mcp.tool(scopes=["write"])
+    async def change() -> str:
+        return "changed"
+
+    status, challenge, _ = refusal(lambda: client(mcp, None).call_tool("change"))
+    assert (status, challenge) == (401, f'Bearer scope="read", resource_metadata="{METADATA}"')
+    status, challenge, _ = refusal(lambda: client(mcp, "ada~read").call_tool("change"))
+    assert status == 403
+    assert challenge is not None
+    assert 'error="insufficient_scope", scope="read write"' in challenge
+    with_key = client(mcp, None)
+    with_key.headers["x-key"] = "ada"
+    for played in (with_key, client(mcp, "ada~read+write")):
+        assert played.call_tool("change").content[0].text == "changed"  # type: ignore[union-attr]
+
+
+def test_who_is_let_in_without_a_token_is_asked_for_one() -> None:
+    """§1C: 401, where there are no credentials, also for a tool that needs scopes."""
+    mcp = desk(resource(auto_error=False))
+
+    @mcp.tool(scopes=["write"])
+    async def change() -> str:
+        return "changed"
+
+    played = client(mcp, None)
+    assert played.call_tool("look").content[0].text == "None"  # type: ignore[union-attr]
+    status, challenge, body = refusal(lambda: played.call_tool("change"))
+    assert (status, body) == (401, "{}")
+    assert challenge == f'Bearer scope="read write", resource_metadata="{METADATA}"'
+
+
 def test_scopes_that_nobody_could_check_are_refused_at_registration() -> None:
     """decision: fail closed, and at import."""
     mcp = desk(None)
