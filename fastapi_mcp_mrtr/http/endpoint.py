@@ -38,10 +38,10 @@ from fastapi_mcp_mrtr.server.failures import internal_error
 from fastapi_mcp_mrtr.server.injection import (
     Dependant,
     RequestDependencies,
+    Tree,
     effective_parts,
     hide_authorization,
     keep_body,
-    needs_solving,
 )
 from fastapi_mcp_mrtr.server.subscriptions import Subscription
 
@@ -84,7 +84,8 @@ class MCPEndpoint:
 
     def handler(self, dependant: Dependant, overrides_provider: Any) -> Handler:
         """What answers requests where the route is included with these dependencies."""
-        solves = needs_solving(dependant)
+        tree = Tree(dependant)
+        solves = not tree.is_empty
         path = dependant.path or "/"
         self._warn_of_other_resource(path)
 
@@ -97,7 +98,7 @@ class MCPEndpoint:
                 async with RequestDependencies(request, path, overrides_provider) as dependencies:
                     principal = None
                     if solves:
-                        principal = await self._authenticate(headers, dependencies, dependant)
+                        principal = await self._authenticate(headers, dependencies, tree)
                     response = await self._serve(headers, principal, dependencies)
             except ChallengeError as challenge:
                 return challenge.response()
@@ -108,16 +109,16 @@ class MCPEndpoint:
         return handle
 
     async def _authenticate(
-        self, headers: RequestHeaders, dependencies: RequestDependencies, dependant: Dependant
+        self, headers: RequestHeaders, dependencies: RequestDependencies, tree: Tree
     ) -> Any:
         """Solve the route's dependencies, the principal among them."""
         try:
             if headers.mcp_method != "subscriptions/listen":
-                values = await dependencies.solve(dependant)
+                values = await dependencies.solve(tree)
             else:
                 # A subscription lasts for hours; what its dependencies hold open must not.
                 async with dependencies:
-                    values = await dependencies.solve(dependant)
+                    values = await dependencies.solve(tree)
         except ChallengeError:
             raise
         except HTTPException as refusal:

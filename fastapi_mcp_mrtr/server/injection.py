@@ -2,18 +2,29 @@
 
 `get_dependant` and `solve_dependencies` are what FastAPI itself calls for a path operation, so a
 handler's dependencies behave as they do there: `dependency_overrides`, caching within the request,
-sub-dependencies, `Security` scopes, yield-dependencies. Knows nothing of MCP.
+sub-dependencies, `Security` scopes, yield-dependencies. Trees of nothing but plain `async def`
+functions, which need little of that, are called directly. Knows nothing of MCP.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Final, Self, get_origin
 
 from fastapi import Request, Response, params
-from fastapi.dependencies.models import Dependant
-from fastapi.dependencies.utils import get_dependant, solve_dependencies
+from fastapi.dependencies.models import (
+    Dependant,
+    _get_cache_key,
+    _get_oauth_scopes,
+    _is_coroutine_callable,
+)
+from fastapi.dependencies.utils import (
+    get_dependant,
+    request_params_to_args,
+    solve_dependencies,
+)
 from fastapi.exceptions import FastAPIError, RequestValidationError
 
 # Where an included route finds what `include_router` added to it (prefix, dependencies). Were it
@@ -29,11 +40,11 @@ __all__ = [
     "Dependant",
     "Dependencies",
     "RequestDependencies",
+    "Tree",
     "effective_parts",
     "is_dependency",
     "iter_endpoints",
     "keep_body",
-    "needs_solving",
 ]
 
 _INJECTED_TYPES: Final = (
@@ -83,24 +94,24 @@ class Dependencies:
 
         handler.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         self._stand_in = handler
-        self._at: dict[str, Dependant] = {}
+        self._at: dict[str, Tree] = {}
         try:
-            self.scopes: Final = tuple(dict.fromkeys(_all_scopes(self.at("/"))))
+            self.scopes: Final = tuple(dict.fromkeys(_all_scopes(self.at("/").dependant)))
             """What `Security(..., scopes=[...])` anywhere in the tree asks for."""
         except (FastAPIError, AssertionError) as error:
             raise TypeError(f"FastAPI cannot resolve a dependency: {error}") from error
 
-    def at(self, path: str) -> Dependant:
+    def at(self, path: str) -> "Tree":
         """What there is to solve where the endpoint's path is `path`.
 
         A prefix such as `/tenants/{tenant}` makes `tenant` a path parameter of dependencies.
         """
-        dependant = self._at.get(path)
-        if dependant is None:
+        tree = self._at.get(path)
+        if tree is None:
             dependant = get_dependant(path=path, call=self._stand_in)
             _refuse_body(dependant)
-            self._at[path] = dependant
-        return dependant
+            tree = self._at[path] = Tree(dependant)
+        return tree
 
 
 def _all_scopes(dependant: Dependant) -> Iterator[str]:
@@ -112,7 +123,7 @@ def _all_scopes(dependant: Dependant) -> Iterator[str]:
 def callables_below(root: params.Depends) -> Iterator[Any]:
     """What a dependency calls, and what those it depends on call."""
     parameter = inspect.Parameter("root", inspect.Parameter.KEYWORD_ONLY, default=root)
-    pending = [Dependencies([parameter]).at("/")]
+    pending = [Dependencies([parameter]).at("/").dependant]
     while pending:
         dependant = pending.pop()
         yield dependant.call
@@ -137,15 +148,107 @@ def _refuse_body(dependant: Dependant) -> None:
         _refuse_body(dependency)
 
 
-def needs_solving(dependant: Dependant) -> bool:
-    """Whether solving would call or read anything at all."""
-    return bool(
-        dependant.dependencies
-        or dependant.path_params
-        or dependant.query_params
-        or dependant.header_params
-        or dependant.cookie_params
+class Tree:
+    """A dependant with all below it, and how to call them directly if that does them justice."""
+
+    __slots__ = ("dependant", "plain")
+
+    def __init__(self, dependant: Dependant) -> None:
+        self.dependant = dependant
+        self.plain = _plain(dependant) if _UNDERSTOOD else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether solving would call or read nothing at all."""
+        dependant = self.dependant
+        return not (
+            dependant.dependencies
+            or dependant.path_params
+            or dependant.query_params
+            or dependant.header_params
+            or dependant.cookie_params
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A dependant below which everything is a plain `async def` function."""
+
+    call: Callable[..., Awaitable[Any]]
+    name: str | None
+    cache_key: Any
+    dependencies: "tuple[_Plain, ...]"
+    parameters: tuple[tuple[str, str | None, Any], ...]
+    """The attribute of the request, the name of the value there if it is a single one, the field.
+    """
+    request_names: tuple[str, ...]
+    scopes_name: str | None
+    scopes: tuple[str, ...]
+
+
+_SOURCES: Final = (
+    ("path_params", "path_params"),
+    ("query_params", "query_params"),
+    ("header_params", "headers"),
+    ("cookie_params", "cookies"),
+)
+"""Parameters of a dependant, and where a request has their values, in FastAPI's order."""
+
+_SCALARS: Final = (str, int, float, bool, str | None, int | None, float | None, bool | None)
+"""Annotations whose parameters are read as the one value of their name."""
+
+_UNDERSTOOD: Final = {field.name for field in fields(Dependant)} <= {
+    *(parameters for parameters, _ in _SOURCES),
+    *("body_params", "dependencies", "name", "call", "request_param_name", "websocket_param_name"),
+    *("http_connection_param_name", "response_param_name", "background_tasks_param_name"),
+    *("security_scopes_param_name", "own_oauth_scopes", "parent_oauth_scopes", "use_cache"),
+    *("path", "scope", "concurrency"),
+}
+"""Whether a dependant says nothing but what `_plain` takes into account. A FastAPI that has more to
+say is left to itself."""
+
+
+def _plain(dependant: Dependant, *, is_root: bool = True) -> _Plain | None:
+    """The dependant as a plain one; `None` where only `solve_dependencies` will do."""
+    call = dependant.call
+    if (
+        call is None
+        or not (is_root or _is_coroutine_callable(call))
+        # Without the cache it would be called once more for an error to be reported.
+        or not dependant.use_cache
+        or dependant.body_params
+        or dependant.websocket_param_name
+        or dependant.response_param_name
+        or dependant.background_tasks_param_name
+        or getattr(dependant, "concurrency", None) is not None
+    ):
+        return None
+    dependencies = [_plain(below, is_root=False) for below in dependant.dependencies]
+    names = (dependant.request_param_name, dependant.http_connection_param_name)
+    plain = _Plain(
+        call=call,
+        name=dependant.name,
+        cache_key=_get_cache_key(dependant=dependant),
+        dependencies=tuple([below for below in dependencies if below is not None]),
+        parameters=tuple(
+            (source, _name_of_scalar(field), field)
+            for parameters, source in _SOURCES
+            for field in getattr(dependant, parameters)
+        ),
+        request_names=tuple([name for name in names if name is not None]),
+        scopes_name=dependant.security_scopes_param_name,
+        scopes=tuple(_get_oauth_scopes(dependant=dependant)),
     )
+    return plain if len(plain.dependencies) == len(dependencies) else None
+
+
+def _name_of_scalar(field: Any) -> str | None:
+    """What the request calls a parameter that is read as one value, with nothing else to it."""
+    info = field.field_info
+    if info.annotation not in _SCALARS or field.config:
+        return None
+    alias = info.alias or field.name
+    return alias if info.validation_alias in (None, alias) else None
 
 
 def effective_parts(route: APIRoute) -> tuple[Dependant, Any]:
@@ -197,19 +300,24 @@ class RequestDependencies:
         self._stack: AsyncExitStack | None = None
         self._background_before = 0
 
-    async def solve(self, dependant: Dependant | Dependencies) -> dict[str, Any]:
+    async def solve(self, tree: Tree | Dependencies) -> dict[str, Any]:
         """The values for the parameters, by name.
 
         Raises:
             RequestValidationError: a header, cookie or query parameter is missing or wrong.
             Exception: whatever a dependency raised.
         """
-        if isinstance(dependant, Dependencies):
-            dependant = dependant.at(self._path)
+        if isinstance(tree, Dependencies):
+            tree = tree.at(self._path)
         self.solving = True
+        if tree.plain is not None and not self._has_overrides():
+            values = await self._arguments(tree.plain)
+            if values is not None:
+                self.solving = False
+                return values
         solved = await solve_dependencies(
             request=self.request,
-            dependant=dependant,
+            dependant=tree.dependant,
             background_tasks=self.background,
             response=self.response,
             dependency_overrides_provider=self._overrides_provider,
@@ -224,6 +332,51 @@ class RequestDependencies:
         self.background = solved.background_tasks
         self.solving = False
         return solved.values
+
+    def _has_overrides(self) -> bool:
+        provider = self._overrides_provider
+        return bool(provider is not None and provider.dependency_overrides)
+
+    async def _arguments(self, node: _Plain) -> dict[str, Any] | None:
+        """What to call a plain dependency with; `None` if a parameter is missing or does not fit.
+
+        `solve_dependencies` is to report that. It calls none again: all that were are in the cache.
+        """
+        values: dict[str, Any] = {}
+        cache = self._cache
+        for below in node.dependencies:
+            if below.cache_key in cache:
+                value = cache[below.cache_key]
+            else:
+                arguments = await self._arguments(below)
+                if arguments is None:
+                    return None
+                value = cache[below.cache_key] = await below.call(**arguments)
+            if below.name is not None:
+                values[below.name] = value
+        if node.parameters and not self._read(node.parameters, values):
+            return None
+        for name in node.request_names:
+            values[name] = self.request
+        if node.scopes_name is not None:
+            values[node.scopes_name] = SecurityScopes([*node.scopes])
+        return values
+
+    def _read(
+        self, parameters: tuple[tuple[str, str | None, Any], ...], values: dict[str, Any]
+    ) -> bool:
+        """Add what the request has for these parameters. Whether it has what they need."""
+        for source, name, field in parameters:
+            sent = getattr(self.request, source)
+            value = None if name is None else sent.get(name)
+            if value is None:
+                found, errors = request_params_to_args([field], sent)
+                values.update(found)
+            else:
+                values[field.name], errors = field.validate(value)
+            if errors:
+                return False
+        return True
 
     def _open_stack(self) -> AsyncExitStack:
         if self._stack is None:

@@ -214,7 +214,7 @@ def test_what_fastapi_fills_is_no_argument() -> None:
     signature = read_signature(handler)
     assert signature.argument_names == ("x",)
     assert signature.dependencies is not None
-    dependant = signature.dependencies.at("/")
+    dependant = signature.dependencies.at("/").dependant
     assert [d.name for d in dependant.dependencies] == ["a", "b", "d"]
     assert [p.name for p in dependant.header_params] == ["c"]
 
