@@ -7,6 +7,7 @@ Exception
 │   ├── UnreadableAnswer                     -32602, an answer that is none
 │   └── RequestStateError                    -32602, one frozen sentence; .reason goes to the log
 ├── ToolError(message)                       reaches the client as an isError result
+├── SessionNotFound(reason)                  HTTP 404, one frozen body; .reason goes to the log
 ├── InputRefused                             raised at the handler's yield
 │   ├── InputDeclined
 │   └── InputCancelled
@@ -85,6 +86,17 @@ class RequestStateError(MCPError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(INVALID_PARAMS, INVALID_REQUEST_STATE)
+        self.reason = reason
+
+
+class SessionNotFound(Exception):
+    """A session id of an older revision that is none here and now, whatever is wrong with it.
+
+    `reason` names the check that failed. It is for the log and never reaches the client.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
         self.reason = reason
 
 

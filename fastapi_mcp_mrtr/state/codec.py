@@ -18,6 +18,8 @@ from .keys import KeyRing
 
 REQUEST_STATE: Final = b"request-state"
 CURSOR: Final = b"cursor"
+SESSION: Final = b"session"
+ANSWER: Final = b"answer"
 
 NOT_BASE64URL: Final = "not canonical base64url"
 OTHER_FORMAT: Final = "token of another format"

@@ -7,31 +7,25 @@ missing rejects. The client reads one frozen sentence; `RequestStateError.reason
 that failed, in words of this package: never a token, an answer or a journal value.
 """
 
-import hmac
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from itertools import product
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from fastapi_mcp_mrtr.errors import HandlerError, RequestStateError, RequestStateTooLarge
 from fastapi_mcp_mrtr.rounds.journal import Journal
 
-from .codec import REASONS, REQUEST_STATE, RequestStateCodec
+from .codec import REQUEST_STATE, RequestStateCodec
 from .keys import KeyRing
+from .sealed import Claims, PrincipalHash, open_token, require
 from .workers import warn_if_process_local
 
 LEEWAY: Final = 60.0
 """Seconds by which another worker's clock may be ahead of ours."""
 
 _FORMAT: Final = 1
-_PRINCIPAL: Final = b"principal"
-# Without the key nobody can look for a collision, so 128 bits are ample.
-_HASH_BYTES: Final = 16
 
 
 class _Claims(NamedTuple):
@@ -55,19 +49,7 @@ class _Claims(NamedTuple):
     journal: dict[str, Any]
 
 
-# Exact types, because to Python a bool is a number.
-_JSON_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {
-    int: (int,),
-    float: (float, int),
-    str: (str,),
-    str | None: (str, type(None)),
-    dict[str, Any]: (dict,),
-}
-_CLAIM_TYPES: Final = {
-    name: _JSON_TYPES[annotation] for name, annotation in get_type_hints(_Claims).items()
-}
-_SHAPES: Final = frozenset(product(*_CLAIM_TYPES.values()))
-"""Every tuple of types that claims may have: one look-up instead of sixteen."""
+_CLAIMS: Final = Claims(_Claims, format=_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +92,7 @@ class StateSecurity:
     ) -> None:
         self._codec = codec
         self._keys = keys
+        self._principals = PrincipalHash(keys)
         self._audience = audience
         self._max_bytes = max_state_bytes
 
@@ -139,7 +122,7 @@ class StateSecurity:
             round=flow.round,
             asked=flow.asked,
             kid=kid,
-            principal=self._keyed_hash(kid, binding.principal),
+            principal=self._principals.make(kid, binding.principal),
             method=binding.method,
             target=binding.target,
             arguments=binding.arguments_digest,
@@ -158,18 +141,28 @@ class StateSecurity:
 
         Raises: RequestStateError, whatever is wrong with it.
         """
-        claims = _read(self._open(token))
-        _require(claims.audience == self._audience, "other audience")
-        _require(claims.issued <= now + LEEWAY, "issued in the future")
-        _require(claims.started <= now + LEEWAY, "flow started in the future")
-        _require(now < claims.ends < math.inf, "flow lifetime over")
-        _require(now < claims.expires < math.inf, "expired")
-        _require(self._is_principal(claims, binding.principal), "other principal")
-        _require(claims.method == binding.method, "other method")
-        _require(claims.target == binding.target, "other target")
-        _require(claims.arguments == binding.arguments_digest, "other arguments")
-        _require(claims.version == binding.version, "other handler version")
-        _require(0 <= claims.asked <= claims.round and claims.round >= 1, "impossible round")
+        payload = open_token(
+            self._codec,
+            token,
+            purpose=REQUEST_STATE,
+            max_bytes=self._max_bytes,
+            limit="max_state_bytes",
+        )
+        claims = _CLAIMS.read(payload)
+        require(claims.audience == self._audience, "other audience")
+        require(claims.issued <= now + LEEWAY, "issued in the future")
+        require(claims.started <= now + LEEWAY, "flow started in the future")
+        require(now < claims.ends < math.inf, "flow lifetime over")
+        require(now < claims.expires < math.inf, "expired")
+        require(
+            self._principals.fits(claims.principal, claims.kid, binding.principal),
+            "other principal",
+        )
+        require(claims.method == binding.method, "other method")
+        require(claims.target == binding.target, "other target")
+        require(claims.arguments == binding.arguments_digest, "other arguments")
+        require(claims.version == binding.version, "other handler version")
+        require(0 <= claims.asked <= claims.round and claims.round >= 1, "impossible round")
         try:
             journal = Journal.from_json_obj(claims.journal)
         except Exception:
@@ -184,56 +177,6 @@ class StateSecurity:
             expires=claims.expires,
         )
 
-    def _open(self, token: object) -> bytes:
-        if not isinstance(token, str):
-            raise RequestStateError("not a string")
-        # Before decoding, so that what is too long costs nothing.
-        if not (token.isascii() and 0 < len(token) <= self._max_bytes):
-            raise RequestStateError("not ASCII, empty or longer than max_state_bytes")
-        try:
-            payload: object = self._codec.unseal(token, purpose=REQUEST_STATE)
-        except Exception as error:
-            reason = f"codec raised {type(error).__name__}"
-            if isinstance(error, RequestStateError) and error.reason in REASONS:
-                reason = error.reason
-            raise RequestStateError(reason) from None
-        if not isinstance(payload, bytes):
-            raise RequestStateError("codec returned something else than bytes")
-        return payload
-
-    def _is_principal(self, claims: _Claims, principal: bytes) -> bool:
-        try:
-            expected = self._keyed_hash(claims.kid, principal)
-        except LookupError:
-            return False
-        return claims.principal.isascii() and hmac.compare_digest(expected, claims.principal)
-
-    def _keyed_hash(self, kid: str, principal: bytes) -> str:
-        if not principal:
-            raise ValueError("A RequestBinding needs a principal; anonymous has bytes of its own.")
-        # Keyed BLAKE2 is a MAC of its own (RFC 7693 §2.9), at a third of what HMAC-SHA256 costs.
-        key = self._keys.derive(kid, _PRINCIPAL)
-        return blake2b(principal, digest_size=_HASH_BYTES, key=key).hexdigest()
-
-
-def _require(accepted: bool, otherwise: str) -> None:
-    if accepted is not True:
-        raise RequestStateError(otherwise)
-
-
-def _read(payload: bytes) -> _Claims:
-    """Parse a payload into claims of exactly the types declared."""
-    values = _decode(payload)
-    if not (isinstance(values, list) and values and values[0] == _FORMAT):
-        raise RequestStateError("payload of another format")
-    if not len(values) == len(_CLAIM_TYPES):
-        raise RequestStateError("payload of another shape")
-    if tuple(map(type, values)) not in _SHAPES:
-        by_name = zip(_CLAIM_TYPES.items(), values, strict=True)
-        odd = next(name for (name, types), value in by_name if type(value) not in types)
-        raise RequestStateError(f"claim {odd} of another type")
-    return _Claims(*values)
-
 
 def _encode(claims: _Claims) -> bytes:
     try:
@@ -245,14 +188,3 @@ def _encode(claims: _Claims) -> bytes:
         return json.dumps(claims, separators=(",", ":")).encode("ascii")
     except (ValueError, TypeError, RecursionError) as error:
         raise HandlerError(f"The journal is not JSON ({type(error).__name__}).") from error
-
-
-def _decode(payload: bytes) -> Any:
-    try:
-        return from_json(payload)
-    except ValueError:
-        pass
-    try:
-        return json.loads(payload)
-    except (ValueError, RecursionError):
-        raise RequestStateError("payload is not JSON") from None

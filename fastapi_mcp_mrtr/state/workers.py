@@ -88,6 +88,27 @@ def warn_if_process_local(
         )
 
 
+def warn_if_not_alone(what: str, consequence: str, remedy: str) -> None:
+    """Log that something is this process's own, if the process evidently has siblings, or may."""
+    workers = evident_workers(sys.argv, os.environ)
+    if workers is not None:
+        logger.error(
+            "%s is one process's own, and %d worker processes are evident: %s. %s",
+            what,
+            workers,
+            consequence,
+            remedy,
+        )
+    elif multiprocessing.parent_process() is not None:
+        logger.warning(
+            "%s is one process's own, and this one was started by another, as "
+            "uvicorn.run(workers=...) does. If it has siblings, %s. %s",
+            what,
+            consequence,
+            remedy,
+        )
+
+
 def _program(argv: Sequence[str]) -> Iterable[str]:
     """Name the program run: `uvicorn` both for `/bin/uvicorn` and for `python -m uvicorn`."""
     path = PurePath(argv[0] if argv else "")

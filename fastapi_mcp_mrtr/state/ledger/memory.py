@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import logging
-import multiprocessing
-import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fastapi_mcp_mrtr.state.workers import evident_workers
+from fastapi_mcp_mrtr.state.workers import warn_if_not_alone
 
 from .protocol import (
     CLAIMS,
@@ -30,8 +26,6 @@ from .protocol import (
     presented,
     unclaimed,
 )
-
-logger = logging.getLogger("fastapi_mcp_mrtr")
 
 # Each call removes at most so many, so that none waits for the end of a busy hour; and since a call
 # adds at most one, the expired ones are soon gone.
@@ -77,8 +71,7 @@ class MemoryLedger:
         self._lock = threading.Lock()
         self._records: dict[str, _Record] = {}
         self._queue: list[tuple[float, str]] = []
-        has_parent = multiprocessing.parent_process() is not None
-        _warn_if_not_alone(sys.argv, os.environ, has_parent=has_parent)
+        warn_if_not_alone("MemoryLedger", "a state can be used ONCE IN EACH of them", _REMEDY)
 
     def __len__(self) -> int:
         """How many flows it holds, those included that have expired and are not yet removed."""
@@ -198,23 +191,3 @@ class MemoryLedger:
 
 def _seconds(span: float) -> float:
     return milliseconds(span) / 1000
-
-
-def _warn_if_not_alone(
-    argv: Sequence[str], environ: Mapping[str, str], *, has_parent: bool
-) -> None:
-    workers = evident_workers(argv, environ)
-    if workers is not None:
-        logger.error(
-            "MemoryLedger is one process's own, and %d worker processes are evident: a state can "
-            "be used ONCE IN EACH of them. %s",
-            workers,
-            _REMEDY,
-        )
-    elif has_parent:
-        logger.warning(
-            "MemoryLedger is one process's own, and this one was started by another, as "
-            "uvicorn.run(workers=...) does. If it has siblings, a state can be used ONCE IN EACH "
-            "of them. %s",
-            _REMEDY,
-        )
