@@ -30,16 +30,12 @@ from redis.exceptions import (
 from .protocol import Answered, Claim, Claimed, Refused, Status, held, milliseconds, new_owner
 from .remote import Failure, PerLoop, Remote
 
-# A restart, a failover, a resharding.
-_MAY_PASS: Final = (
-    ConnectionError,
-    TimeoutError,
-    ReadOnlyError,
-    ClusterDownError,
-    TryAgainError,
-    RedisClusterException,
-    OSError,
-)
+# A restart, a failover, a resharding. What the client says itself,
+_CLIENTS: Final = (ConnectionError, TimeoutError, RedisClusterException, OSError)
+# what the server says, as the client names it,
+_MAY_PASS: Final = (ReadOnlyError, ClusterDownError, TryAgainError)
+# and its code where the client has no name for it, which not every kind and version has.
+_CODES_THAT_PASS: Final = ("CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
 _NEVER_PASSES: Final = (AuthenticationError, AuthorizationError)
 _CODE: Final = re.compile(r"[A-Z]{2,}(?= )")
 """How most errors of a server begin. The rest of the line may quote the command."""
@@ -227,7 +223,8 @@ def _describe(error: Exception) -> Failure | None:
     is_stores = isinstance(error, RedisError | RedisClusterException | OSError)
     if not is_stores or isinstance(error, DataError):
         return None
-    if isinstance(error, _MAY_PASS) and not isinstance(error, _NEVER_PASSES):
+    if isinstance(error, _CLIENTS) and not isinstance(error, _NEVER_PASSES):
         return Failure(f"{type(error).__name__}: {error}", True)
     code = _CODE.match(str(error))
-    return Failure(f"{type(error).__name__}{f' {code[0]}' if code else ''}", False)
+    may_pass = isinstance(error, _MAY_PASS) or (code is not None and code[0] in _CODES_THAT_PASS)
+    return Failure(f"{type(error).__name__}{f' {code[0]}' if code else ''}", may_pass)

@@ -1,7 +1,8 @@
 """Calls to a store that may be away. Knows asyncio and time; no store, no record.
 
-A call is bounded in time, and repeated within that time as long as its failure may pass: what a
-ledger asks for may be asked again, because the store recognises the owner it comes from.
+A call is bounded in time, whatever the driver does about it, and repeated within that time as long
+as its failure may pass: what a ledger asks for may be asked again, because the store recognises the
+owner it comes from.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -73,6 +75,16 @@ class PerLoop(Generic[T]):
             await self._close(thing)
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """What is known of a call while it goes on."""
+
+    failure: str
+    """Why there is no answer yet."""
+    is_left: bool = False
+    """Nobody waits for it any more."""
+
+
 class Remote:
     """How a ledger talks to its store."""
 
@@ -82,66 +94,102 @@ class Remote:
         self._name = name
         self._timeout = timeout
         self._describe = describe
-        self._tasks: PerLoop[set[asyncio.Task[None]]] = PerLoop(set, _cancel)
+        self._tasks: PerLoop[set[asyncio.Task[Any]]] = PerLoop(set, self._cancel)
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Return what the store answers.
 
         Raises: LedgerUnavailable, when it does not.
         """
-        reason = f"no answer within {self._timeout:g} seconds"
+        attempts = _Attempts(f"no answer within {self._timeout:g} seconds")
+        # A task of its own, which can be left to itself: a driver whose connection is silent may
+        # need longer to notice that it was cancelled than anybody would wait.
+        task = asyncio.create_task(self._repeat(attempt, attempts))
+        task.add_done_callback(_look_at)
         try:
-            async with asyncio.timeout(self._timeout):
-                delays = _delays()
-                while True:
-                    try:
-                        return await attempt()
-                    except Exception as error:
-                        failure = self._describe(error)
-                        if failure is None:
-                            raise
-                        reason = failure.reason
-                        if not failure.may_pass:
-                            break
-                    await asyncio.sleep(next(delays))
-        except TimeoutError:
-            pass
-        # Without its cause: what a driver says may quote what was to be stored.
-        raise LedgerUnavailable(f"{self._name}: {reason}") from None
+            await asyncio.wait((task,), timeout=self._timeout)
+            if task.done():
+                return task.result()
+        finally:
+            if not task.done():
+                attempts.is_left = True
+                task.cancel()
+                await self._keep(task)
+            del task  # the error it ended with holds this frame
+        raise LedgerUnavailable(f"{self._name}: {attempts.failure}")
 
     async def claim(
         self, attempt: Callable[[], Awaitable[Claim]], give_up: Callable[[], Awaitable[None]]
     ) -> Claim:
         """Call; if nobody will hear of the claim, give it up, so that none waits for its lease."""
+        ended = asyncio.Event()
+        ended.set()
+
+        async def noted() -> Claim:
+            ended.clear()
+            try:
+                return await attempt()
+            finally:
+                ended.set()
+
         try:
-            return await self.call(attempt)
+            return await self.call(noted)
         except (asyncio.CancelledError, LedgerUnavailable):
             if len(await self._tasks.get()) < _MAX_ABANDONED:
-                await self.start(_quietly(give_up))
+                await self.start(self._give_up(ended, give_up))
             raise
 
     async def start(self, job: Coroutine[Any, Any, None]) -> None:
         """Run something that no request waits for. It ends with the event loop at the latest."""
+        await self._keep(asyncio.create_task(job))
+
+    async def settle(self) -> None:
+        """Wait for what was started in this event loop, as long as for a call, and end it."""
         tasks = await self._tasks.get()
-        task = asyncio.get_running_loop().create_task(job)
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._timeout)
+        await self._tasks.aclose()
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], attempts: _Attempts) -> T:
+        delays = _delays()
+        while True:
+            try:
+                return await attempt()
+            except Exception as error:
+                failure = self._describe(error)
+                if failure is None:
+                    raise
+            attempts.failure = failure.reason
+            # A driver may make an error of being cancelled.
+            if attempts.is_left or not failure.may_pass:
+                # Without its cause: what a driver says may quote what was to be stored.
+                raise LedgerUnavailable(f"{self._name}: {failure.reason}")
+            await asyncio.sleep(next(delays))
+
+    async def _give_up(self, ended: asyncio.Event, give_up: Callable[[], Awaitable[None]]) -> None:
+        # Not while the attempt is still under way: it could overtake this.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout):
+                await ended.wait()
+        with suppress(LedgerUnavailable):
+            await give_up()
+
+    async def _keep(self, task: asyncio.Task[Any]) -> None:
+        tasks = await self._tasks.get()
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    async def settle(self) -> None:
-        """Wait for what was started in this event loop."""
-        await asyncio.gather(*await self._tasks.get(), return_exceptions=True)
-        await self._tasks.aclose()
+    async def _cancel(self, tasks: set[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._timeout)
 
 
-async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _quietly(job: Callable[[], Awaitable[None]]) -> None:
-    with suppress(LedgerUnavailable):
-        await job()
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """Take note of an error that nobody waits for any more, or the event loop would report it."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _delays() -> Iterator[float]:

@@ -17,6 +17,8 @@ class Proxy:
         """How many replies were lost."""
         self._loses_reply = False
         self._swallows = False
+        self._melts = asyncio.Event()
+        self._melts.set()
         self._links: set[asyncio.StreamWriter] = set()
 
     def lose_next_reply(self) -> None:
@@ -27,18 +29,25 @@ class Proxy:
         """From now on the store is not heard any more, on connections that stay open."""
         self._swallows = True
 
+    def freeze(self) -> None:
+        """From now on nothing gets through, either way: not even that a connection was closed."""
+        self._melts.clear()
+
     def heal(self) -> None:
         """Everything works again, on new connections."""
         self._swallows = False
+        self._melts.set()
         for link in self._links:
             link.close()
 
     async def _connect(
         self, from_ledger: asyncio.StreamReader, to_ledger: asyncio.StreamWriter
     ) -> None:
+        self._links.add(to_ledger)
+        await self._melts.wait()
         from_store, to_store = await asyncio.open_connection("127.0.0.1", self._store)
-        self._links |= {to_ledger, to_store}
-        with suppress(OSError):
+        self._links.add(to_store)
+        with suppress(OSError, ExceptionGroup):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._forward(from_ledger, to_store, [to_ledger]))
                 group.create_task(self._return(from_store, to_ledger, [to_store]))
@@ -53,8 +62,10 @@ class Proxy:
         others: list[asyncio.StreamWriter],
     ) -> None:
         while data := await source.read(64 * 1024):
+            await self._melts.wait()
             target.write(data)
             await target.drain()
+        await self._melts.wait()
         for link in (target, *others):
             link.close()
 
@@ -70,8 +81,10 @@ class Proxy:
                 self.lost += 1
                 break
             if not self._swallows:
+                await self._melts.wait()
                 target.write(data)
                 await target.drain()
+        await self._melts.wait()
         for link in (target, *others):
             link.close()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from redis.asyncio import Redis, RedisCluster
@@ -102,14 +102,15 @@ async def test_a_store_that_is_killed() -> None:
         await ledger.aclose()
 
 
-async def test_a_store_that_does_not_answer(proxy: Proxy) -> None:
+@pytest.mark.parametrize("fails", [Proxy.swallow, Proxy.freeze])
+async def test_a_store_that_does_not_answer(proxy: Proxy, fails: Callable[[Proxy], None]) -> None:
     """decision: a call takes as long as it may, and the next one after the outage is served."""
     async with Redis.from_url(f"redis://127.0.0.1:{proxy.port}") as client:
         prefix = unique("test:")
         patient = RedisLedger(client, prefix=prefix, timeout=60)
         await owner_of(patient)
         ledger = RedisLedger(client, prefix=prefix, timeout=0.2)
-        proxy.swallow()
+        fails(proxy)
         with pytest.raises(LedgerUnavailable, match=r"no answer within 0\.2 seconds"):
             await ledger.renew("f", 0, "nobody", lease=LEASE)
         proxy.heal()
@@ -244,7 +245,7 @@ async def test_a_cluster_that_is_down(redis_cluster_server: RedisServer) -> None
             ledger = RedisLedger(client, prefix=unique("test:"))
             await owner_of(ledger)
         ledger = RedisLedger(server.url, timeout=1)
-        with pytest.raises(LedgerUnavailable, match="ClusterDownError"):
+        with pytest.raises(LedgerUnavailable, match=r"ClusterDownError|CLUSTERDOWN"):
             await owner_of(ledger)
         await ledger.aclose()
 

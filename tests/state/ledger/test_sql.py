@@ -266,6 +266,23 @@ async def test_a_database_that_does_not_answer(proxy: Proxy) -> None:
     await patient.aclose()
 
 
+async def test_a_database_that_is_silent(proxy: Proxy) -> None:
+    """decision: a call takes no longer because its driver cannot let go of the connection."""
+    patient = behind(proxy)
+    await warm_up(patient)
+    engine = (await patient._databases.get()).engine
+    ledger = SQLLedger(engine, table=patient.table.name, timeout=0.2, sweep_interval=1000)
+    proxy.freeze()
+    with pytest.raises(LedgerUnavailable, match=r"no answer within 0\.2 seconds"):
+        await ledger.renew("f", 0, "nobody", lease=LEASE)
+    (driver,) = await ledger._remote._tasks.get()
+    assert not driver.done()
+    proxy.heal()
+    assert await owner_of(patient, "g")
+    await ledger.aclose()
+    await patient.aclose()
+
+
 async def test_a_claim_that_becomes_free_while_it_is_looked_at(tmp_path: Path) -> None:
     """decision: what changes between the two statements is asked for again."""
     clock = FakeClock()
