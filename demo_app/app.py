@@ -1,4 +1,4 @@
-"""The application: one lifespan, one database, and three routers beside each other."""
+"""The application: one lifespan, one database, and its routers beside each other."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -9,11 +9,11 @@ from fastapi import FastAPI
 from fastapi_mcp_mrtr import MCPRouter
 
 from . import mcp_tools, rest, web
-from .auth import current_customer
+from .auth import caller_by_key, caller_by_token_or_key, scopes_of
 from .db import Database
 from .desk import Desk
+from .login import authorization_server, protected_desk
 from .payments import Payments
-from .schemas import CustomerView
 from .settings import Settings
 
 VERSION = "1.0.0"
@@ -26,8 +26,14 @@ def create_app(
 
     `uvicorn --factory demo_app.app:create_app --workers 3` serves it from several processes; give
     them one `TRAVEL_DESK_SECRET`.
+
+    With `login`, clients of the MCP endpoint can log in by OAuth; without, they send API keys.
     """
     chosen = settings or Settings.from_env()
+    login = server = None
+    if chosen.login:
+        server = authorization_server(chosen.base_url, clock=clock)
+        login = protected_desk(chosen.base_url, server, clock=clock)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -42,16 +48,13 @@ def create_app(
         finally:
             await database.close()
 
-    def principal_key(customer: CustomerView) -> str:
-        return customer.id
-
     mcp = MCPRouter(
         "travel-desk",
         version=VERSION,
         title="Travel desk",
         instructions="Search flights first; book with the flight's number. Prices are euro cents.",
-        principal=current_customer,
-        principal_key=principal_key,
+        principal=caller_by_token_or_key(login) if login else caller_by_key,
+        scopes_of=scopes_of,
         keys=chosen.secret,
         clock=clock,
         tags=["MCP"],
@@ -62,5 +65,10 @@ def create_app(
     app.include_router(rest.router)
     app.include_router(web.router)
     app.include_router(mcp)
+    app.state.login = login
+    app.state.auth_server = server
+    if server is not None:
+        app.include_router(mcp.well_known)
+        app.include_router(server.router)
     app.add_exception_handler(web.Stop, web.show_stop)
     return app

@@ -131,7 +131,7 @@ class SeatChoice(BaseModel):
         return f"{self.row}{self.letter}"
 
 
-@travel.tool(title="Book a seat", annotations=BOOKS)
+@travel.tool(title="Book a seat", annotations=BOOKS, scopes=["desk:book", "desk:pay"])
 async def book_seat(
     flight: FlightNumber, customer: CurrentCustomer, desk: DeskDep, ctx: Context
 ) -> Rounds[BookingView]:
@@ -169,7 +169,9 @@ class Traveller(BaseModel):
     name: str = Field(min_length=1, max_length=60, title="Full name")
 
 
-@travel.tool(title="Book for a party", annotations=BOOKS, max_rounds=40)
+@travel.tool(
+    title="Book for a party", annotations=BOOKS, scopes=["desk:book", "desk:pay"], max_rounds=40
+)
 async def book_party(
     flight: FlightNumber,
     travellers: Annotated[int, Field(ge=2, le=4)],
@@ -222,7 +224,7 @@ async def choose_seat(flight: str, name: str, chosen: list[str]) -> Rounds[str]:
         question = f"Seat {seat.code} is already for somebody else of you. Which one for {name}?"
 
 
-@travel.tool(title="Pay for a booking", annotations=BOOKS)
+@travel.tool(title="Pay for a booking", annotations=BOOKS, scopes=["desk:pay"])
 async def pay_booking(
     reference: Reference,
     customer: CurrentCustomer,
@@ -276,7 +278,7 @@ async def pay_on_page(
     yield settled
 
 
-@travel.tool(title="Cancel a booking", annotations=CANCELS)
+@travel.tool(title="Cancel a booking", annotations=CANCELS, scopes=["desk:book"])
 async def cancel_booking(
     reference: Reference, customer: CurrentCustomer, desk: DeskDep
 ) -> Rounds[BookingView]:

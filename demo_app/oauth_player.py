@@ -76,6 +76,7 @@ class ScriptedBrowser:
     Args:
         key: the person's API key.
         decision: which button of the consent page: "allow" or "deny".
+        on_link: told which link the client wants to be opened.
         on_step: told what the person does, in words.
         transport: instead of the network.
     """
@@ -85,11 +86,13 @@ class ScriptedBrowser:
         key: str,
         *,
         decision: str = "allow",
+        on_link: Callable[[str], None] = lambda _: None,
         on_step: Callable[[str], None] = lambda _: None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._key = key
         self._decision = decision
+        self._on_link = on_link
         self._on_step = on_step
         self._transport = transport
         self._cookies = httpx2.Cookies()
@@ -133,6 +136,7 @@ class ScriptedBrowser:
     # The two handlers of the official client.
 
     async def open_link(self, authorization_url: str) -> None:
+        self._on_link(authorization_url)
         self._answer = await self.log_in(authorization_url)
 
     async def wait_for_answer(self) -> AuthorizationCodeResult:

@@ -1,6 +1,7 @@
-"""Play a booking with the official MCP client, and print every round as it crosses the wire.
+"""Play a booking with the official MCP client, and print what crosses the wire, round by round.
 
-A client like any other: it knows an address and an API key, and nothing of the app behind it.
+A client like any other: it knows an address, and somebody who can log in there. Where and how to
+log in it learns from the desk's answers.
 """
 
 import io
@@ -9,9 +10,15 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TextIO
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_scope_from_www_auth,
+)
 from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
@@ -21,6 +28,8 @@ from mcp_types import (
     ElicitResult,
     TextContent,
 )
+
+from .oauth_player import ScriptedBrowser, document_served, let_token_expire, oauth_provider
 
 API_KEY: Final = "key-amelie"
 
@@ -53,6 +62,7 @@ class Transcript:
         self._colours = out.isatty() and "NO_COLOR" not in os.environ
         self._round = 0
         self._waiting = False
+        self._refused = False
 
     def line(self, text: str = "", style: str | None = None) -> None:
         if style and self._colours:
@@ -67,8 +77,18 @@ class Transcript:
 
     async def sent(self, request: httpx2.Request) -> None:
         """Hook of the HTTP client: a request is about to leave."""
+        if request.headers.get("content-type") != "application/json":
+            self._login_sent(request)
+            return
         body = json.loads(request.content or b"{}")
-        if body.get("method") not in CALLS:
+        if "method" not in body:
+            self._login_sent(request)
+            return
+        if self._refused:
+            self._refused = False
+            self.line("    → the same request once more, with the new token", "sent")
+            return
+        if body["method"] not in CALLS:
             return
         self._round += 1
         if self._waiting:
@@ -86,7 +106,16 @@ class Transcript:
 
     async def received(self, response: httpx2.Response) -> None:
         """Hook of the HTTP client: a response begins. Streams are left to the client."""
+        if response.status_code in (401, 403):
+            self._refused = True
+            error = extract_field_from_www_auth(response, "error") or "no token"
+            scope = extract_scope_from_www_auth(response)
+            self.line(f"    ← {response.status_code}, {error}; needed: {scope}", "asked")
+            return
         if response.headers.get("content-type") != "application/json":
+            return
+        if response.request.url.path != "/mcp":
+            self._login_received(json.loads(await response.aread()))
             return
         result = json.loads(await response.aread()).get("result", {})
         if result.get("resultType") != "input_required":
@@ -99,6 +128,36 @@ class Transcript:
         if not asks and not self._waiting:
             self.line("    ← not yet. The client keeps asking …", "asked")
         self._waiting = not asks
+
+    def _login_sent(self, request: httpx2.Request) -> None:
+        """A request that is about logging in."""
+        form = parse_qs(request.content.decode()) if request.method == "POST" else {}
+        grant = f" ({form['grant_type'][0]})" if "grant_type" in form else ""
+        self.line(f"    → {request.method} {request.url.path}{grant}", "sent")
+
+    def _login_received(self, document: Mapping[str, Any]) -> None:
+        """What the desk and its authorization server say of themselves, and the tokens."""
+        if servers := document.get("authorization_servers"):
+            self.line(f"    ← the desk trusts {', '.join(servers)}", "asked")
+        elif "token_endpoint" in document:
+            self.line(f"    ← {document['issuer']} can log people in", "asked")
+        elif "client_id" in document:
+            self.line(f"    ← registered as {document['client_id']}", "asked")
+        elif "access_token" in document:
+            seconds = document["expires_in"]
+            self.line(f"    ← a token for {document['scope']}, good for {seconds} s", "asked")
+
+    def link(self, url: str) -> None:
+        """The client has a link for the person to open."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        self.line(f"    ↗ opens {url.partition('?')[0]}", "answered")
+        client, scope = asked["client_id"], asked["scope"]
+        itself = ", which says there what it is" if client.startswith("http") else ""
+        self.line(f"        for the client {client}{itself}", "answered")
+        self.line(f"        to have {scope}", "answered")
+
+    def person(self, what: str) -> None:
+        self.line(f"    ✎ Amélie {what}", "answered")
 
     async def reported(self, progress: float, total: float | None, message: str | None) -> None:
         self.line(f"    ← progress {progress:g} of {total or 0:g}: {message}", "dim")
@@ -158,13 +217,16 @@ class Traveller:
         self._transcript = transcript
         self._seats = seats
         self.on_link: Callable[[str], None] = lambda url: None
+        self.on_question: Callable[[str], None] = lambda key: None
 
     async def answer(
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult:
         """The client's elicitation callback; the request's id is the key of the question."""
-        result = self._choose(str(context.request_id), params)
+        key = str(context.request_id)
+        result = self._choose(key, params)
         self._transcript.answered(self._name, result)
+        self.on_question(key)
         if isinstance(params, ElicitRequestURLParams):
             self.on_link(params.url)
         return result
@@ -183,12 +245,20 @@ class Traveller:
 
 
 @asynccontextmanager
+async def logging_in(base_url: str, transcript: Transcript) -> AsyncIterator[OAuthClientProvider]:
+    """What logs the official client in whenever the desk wants it to, and Amélie at her screen."""
+    async with document_served() as document:
+        browser = ScriptedBrowser(API_KEY, on_link=transcript.link, on_step=transcript.person)
+        yield oauth_provider(f"{base_url}/mcp", browser, document_url=document)
+
+
+@asynccontextmanager
 async def connected(
-    base_url: str, transcript: Transcript, traveller: Traveller
+    base_url: str, transcript: Transcript, traveller: Traveller, login: OAuthClientProvider
 ) -> AsyncIterator[Client]:
     """The official client, with the traveller behind its callback and its traffic in view."""
     async with httpx2.AsyncClient(
-        headers={"X-API-Key": API_KEY},
+        auth=login,
         timeout=60,
         event_hooks={"request": [transcript.sent], "response": [transcript.received]},
     ) as http:
@@ -200,19 +270,19 @@ async def connected(
             yield client
 
 
-async def play_booking(base_url: str, transcript: Transcript) -> None:
-    """Search, choose a seat, agree to the price: one booking from the first word to the last.
+async def play_booking(base_url: str, transcript: Transcript, login: OAuthClientProvider) -> None:
+    """Log in, search, choose a seat, agree to the price: from the first word to the last.
 
     Raises:
         PlayFailed: the desk answered with something else.
     """
     window_seats = (f"{row}{letter}" for row in range(14, 31) for letter in "AF")
     traveller = Traveller("Amélie", transcript, window_seats)
-    async with connected(base_url, transcript, traveller) as client:
+    transcript.begin("Amélie's assistant comes without a token, and is told where to get one")
+    async with connected(base_url, transcript, traveller, login) as client:
         name = client.server_info.title if client.server_info else None
-        transcript.line(
-            f"Amélie's assistant is connected to “{name}”, MCP {client.protocol_version}."
-        )
+        transcript.line(f"    Connected to “{name}”, MCP {client.protocol_version}")
+
         transcript.begin("1. A tool that answers at once")
         found = await client.call_tool("search_flights", {"origin": "AMS", "destination": "LIS"})
         show(found, transcript)
@@ -225,16 +295,25 @@ async def play_booking(base_url: str, transcript: Transcript) -> None:
             transcript,
         )
 
-        transcript.begin("3. A booking: two questions, a hold, a payment")
+        def expire(key: str) -> None:
+            if key == "confirm":
+                transcript.line("    … meanwhile the token expires (the player pretends)", "dim")
+                let_token_expire(login)
+
+        transcript.begin("3. A booking, which takes more rights: two questions, a hold, a payment")
+        traveller.on_question = expire
         show(await client.call_tool("book_seat", {"flight": "TD101"}), transcript)
 
 
 async def play_payment(
-    base_url: str, transcript: Transcript, on_link: Callable[[str], None]
+    base_url: str,
+    transcript: Transcript,
+    login: OAuthClientProvider,
+    on_link: Callable[[str], None],
 ) -> None:
     """Start paying for a booking on the desk's page, and wait as long as the desk does.
 
-    The seats are held through REST, so the two faces of the desk meet in one booking.
+    The seats are held through REST, with an API key: the two faces of the desk meet in one booking.
 
     Raises:
         PlayFailed: the desk answered with something else.
@@ -246,7 +325,7 @@ async def play_payment(
         reference = held.raise_for_status().json()["reference"]
     traveller = Traveller("Amélie", transcript, iter(()))
     traveller.on_link = on_link
-    async with connected(base_url, transcript, traveller) as client:
+    async with connected(base_url, transcript, traveller, login) as client:
         transcript.begin("4. A payment on a page of the desk: your turn")
         result = await client.call_tool("pay_booking", {"reference": reference})
         transcript.result(result)

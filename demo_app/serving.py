@@ -19,7 +19,14 @@ from fastapi_mcp_mrtr import Secret
 
 from .app import create_app
 from .db import CUSTOMERS
-from .player import API_KEY, PlayFailed, Transcript, play_booking, play_payment
+from .player import (
+    API_KEY,
+    PlayFailed,
+    Transcript,
+    logging_in,
+    play_booking,
+    play_payment,
+)
 from .settings import Settings
 
 HOST: Final = "127.0.0.1"
@@ -109,18 +116,21 @@ class _Server(uvicorn.Server):
 async def _open(listener: socket.socket, settings: Settings, *, once: bool) -> None:
     _cancel_on_sigterm()
     base_url = f"http://{HOST}:{listener.getsockname()[1]}"
+    # The issuer of tokens is part of them, so the address is settled before there is an app.
+    settings = replace(settings, public_url=base_url, login=True)
     config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=3)
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     transcript = Transcript(sys.stdout)
     try:
         await asyncio.wait({serving, server.up}, return_when=asyncio.FIRST_COMPLETED)
-        await play_booking(base_url, transcript)
-        if not once:
-            await play_payment(
-                base_url, transcript, lambda link: _invite(transcript, base_url, link)
-            )
-            await asyncio.wait({serving})
+        async with logging_in(base_url, transcript) as login:
+            await play_booking(base_url, transcript, login)
+            if not once:
+                await play_payment(
+                    base_url, transcript, login, lambda link: _invite(transcript, base_url, link)
+                )
+                await asyncio.wait({serving})
     finally:
         # `wait`, since `await serving` would hand Ctrl-C's cancellation on to the server.
         server.should_exit = True
@@ -140,9 +150,14 @@ def _invite(transcript: Transcript, base_url: str, link: str) -> None:
     transcript.line("The desk is open. Ctrl-C closes it.", "title")
     transcript.line(f"  REST endpoints  {base_url}/docs")
     transcript.line(f"  MCP endpoint    {base_url}/mcp")
-    transcript.line(f"                  header X-API-Key: one of {keys}")
+    transcript.line(f"                  clients log in by themselves; sign in with one of {keys},")
+    transcript.line("                  or have them send the key in the header X-API-Key")
     transcript.line(f"  Payment page    {link}")
     transcript.line(
         f"                  sign in with {API_KEY}; once you have paid, the call goes on here"
+    )
+    transcript.line(
+        "  Several workers need an authorization server outside them. This one is in memory, so\n"
+        "  `uvicorn --factory demo_app.app:create_app --workers 3` takes API keys only."
     )
     transcript.line()

@@ -11,7 +11,7 @@ TITLE: Final = "Travel desk sign-in (demo, in-memory)"
 SCOPES: Final[Mapping[str, str]] = {
     "desk:read": "See flights, free seats and your bookings",
     "desk:book": "Hold seats and cancel bookings in your name",
-    "desk:pay": "Pay for bookings from your account",
+    "desk:pay": "Pay for bookings in your name",
 }
 """What each scope allows, in the words of the consent page. The first is the default scope."""
 

@@ -2,9 +2,12 @@
 
 import base64
 import hashlib
+import json
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -12,7 +15,9 @@ import anyio
 import httpx2
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from demo_app.app import create_app
 from demo_app.auth_server import (
     AuthServer,
     AuthSettings,
@@ -22,8 +27,10 @@ from demo_app.auth_server import (
     seeded_customer,
 )
 from demo_app.oauth_player import ScriptedBrowser
+from demo_app.settings import Settings
+from fastapi_mcp_mrtr import Secret
 
-from .helpers import AMELIE, Clock
+from .helpers import AMELIE, SECRET, Clock
 
 BASE = "http://127.0.0.1:8000"
 ISSUER = f"{BASE}/as"
@@ -180,7 +187,7 @@ def problem_of(response: httpx2.Response) -> tuple[int, str]:
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, listener: socket.socket, **tls: Any) -> AsyncIterator[None]:
+async def serving(app: ASGIApp, listener: socket.socket, **tls: Any) -> AsyncIterator[None]:
     """The app behind uvicorn, in this event loop, on a socket that listens already."""
     config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1, **tls)
     server = uvicorn.Server(config)
@@ -206,3 +213,119 @@ async def kit(**changes: Any) -> AsyncIterator[Kit]:
     made = Kit(**changes)
     async with made.http:
         yield made
+
+
+# ------------------------------------------------------------------ the desk that clients log in to
+
+
+@dataclass
+class Seen:
+    """One request as it reached the app, and the status it got."""
+
+    method: str
+    path: str
+    token: str | None
+    body: Any
+    status: int = 0
+
+    @property
+    def tool(self) -> str | None:
+        called = self.path == "/mcp" and self.body.get("method") == "tools/call"
+        return self.body["params"]["name"] if called else None
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """What the token says; whether it is true is not looked at."""
+        assert self.token is not None
+        payload = self.token.split(".")[1]
+        claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=="))
+        return claims
+
+
+class Recorder:
+    """An ASGI app around another, that writes down what the clients of that one do."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.seen: list[Seen] = []
+
+    def told(self, *parts: str) -> list[tuple[str, str, int]]:
+        """Method, path and status of the requests whose path has one of these in it."""
+        return [
+            (each.method, each.path, each.status)
+            for each in self.seen
+            if any(part in each.path for part in parts)
+        ]
+
+    def calls(self, tool: str) -> list[Seen]:
+        return [each for each in self.seen if each.tool == tool]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        headers = dict(scope["headers"])
+        kind = headers.get(b"content-type", b"")
+        parsed: Any = None
+        if kind == b"application/json":
+            parsed = json.loads(body)
+        elif kind.startswith(b"application/x-www-form"):
+            parsed = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+        scheme, _, token = headers.get(b"authorization", b"").decode().partition(" ")
+        seen = Seen(scope["method"], scope["path"], token if scheme == "Bearer" else None, parsed)
+        self.seen.append(seen)
+        pending = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return pending.pop() if pending else await receive()
+
+        async def watch(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen.status = message["status"]
+            await send(message)
+
+        await self._app(scope, replay, watch)
+
+
+@dataclass
+class LoginDesk:
+    """The whole demo behind uvicorn, as `make demo` puts it together."""
+
+    base: str
+    app: FastAPI
+    recorder: Recorder
+
+    @property
+    def mcp(self) -> str:
+        return f"{self.base}/mcp"
+
+    @property
+    def auth(self) -> AuthServer:
+        server: AuthServer = self.app.state.auth_server
+        return server
+
+
+@asynccontextmanager
+async def login_desk(directory: Path, **changes: Any) -> AsyncIterator[LoginDesk]:
+    with listening() as (listener, port):
+        base = f"http://127.0.0.1:{port}"
+        chosen = Settings(
+            **{
+                "database": directory / "desk.sqlite3",
+                "secret": Secret("tests", SECRET),
+                "public_url": base,
+                "login": True,
+                "patience": 0,
+                "partner_pause": 0,
+                **changes,
+            }
+        )
+        app = create_app(chosen)
+        recorder = Recorder(app)
+        async with serving(recorder, listener):
+            yield LoginDesk(base, app, recorder)

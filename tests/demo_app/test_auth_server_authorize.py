@@ -254,7 +254,7 @@ async def test_the_page_says_who_wants_what_and_where_it_goes() -> None:
     assert "<b>Nice</b>" not in html
     assert client["client_id"] in html
     assert "https://app.example.com" in html
-    assert "Pay for bookings from your account" in html
+    assert "Pay for bookings in your name" in html
     assert "Hold seats" not in html
     assert "Amélie Moreau" in html
     assert TITLE in html

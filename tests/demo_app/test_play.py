@@ -1,5 +1,6 @@
 """`python -m demo_app`, as `make demo` runs it: a child process and a real port."""
 
+import io
 import re
 import socket
 import time
@@ -12,10 +13,12 @@ import pytest
 
 from demo_app.db import Database
 from demo_app.desk import Desk
+from demo_app.player import Transcript, logging_in, play_booking
 from demo_app.schemas import NewPassenger
 from demo_app.serving import run
 
 from .helpers import AMELIE, Browser, Process
+from .oauth import login_desk
 
 Start = Callable[..., Process]
 
@@ -54,6 +57,79 @@ def test_it_plays_one_complete_booking(start: Start) -> None:
     assert [int(n) for n in re.findall(r"Round (\d)", story)] == [1, 2, 3]
     assert "\x1b" not in demo.text  # colours are for terminals
     assert "Traceback" not in demo.text
+
+
+def test_it_shows_how_the_client_logs_in(start: Start) -> None:
+    """Decision: from the 401 to the token, then the rights that booking takes, then a new token."""
+    demo = start("--once")
+    assert demo.popen.wait(60) == 0, demo.text
+    login, _, story = demo.text.partition("1. A tool")
+    to_log_in = (
+        r"← 401, no token; needed: desk:read\n",
+        r"→ GET /.well-known/oauth-protected-resource/mcp\n",
+        r"← the desk trusts (http://127\.0\.0\.1:\d+/as)\n",
+        r"→ GET /.well-known/oauth-authorization-server/as\n",
+        r"↗ opens http://127\.0\.0\.1:\d+/as/authorize\n",
+        r"for the client http://127\.0\.0\.1:\d+/assistant\.json, which says there",
+        r"to have desk:read\n",
+        r"✎ Amélie signs in\n",
+        r"✎ Amélie reads what is asked for, and says: allow\n",
+        r"→ POST /as/token \(authorization_code\)\n",
+        r"← a token for desk:read, good for 300 s\n",
+    )
+    assert re.search(r"(?s)" + ".*".join(to_log_in), login), login
+    to_book = (
+        r"→ tools/call book_seat",
+        r"← 403, insufficient_scope; needed: desk:read desk:book desk:pay\n",
+        r"to have desk:read desk:book desk:pay\n",
+        r"says: allow\n",
+        r"← asks seat-1",
+        r"Round 2\n",
+        r"← asks confirm",
+        r"→ POST /as/token \(refresh_token\)\n",
+        r"Round 3\n",
+        r"status         paid",
+    )
+    assert re.search(r"(?s)" + ".*".join(to_book), story), story
+
+
+@pytest.mark.anyio
+async def test_the_server_saw_every_step_of_the_login(tmp_path: Path) -> None:
+    """Decision: the story is what happened; told by the server's side, not by the player's."""
+    out = io.StringIO()
+    async with login_desk(tmp_path) as desk:
+        transcript = Transcript(out)
+        async with logging_in(desk.base, transcript) as login:
+            await play_booking(desk.base, transcript, login)
+    told = desk.recorder.told
+    assert desk.recorder.seen[0].token is None
+    assert desk.recorder.seen[0].status == 401
+    assert told(".well-known") == [
+        ("GET", "/.well-known/oauth-protected-resource/mcp", 200),
+        ("GET", "/.well-known/oauth-authorization-server/as", 200),
+    ]
+    # Once signed in, and asked twice: for reading, and for what a booking takes.
+    assert told("/as/sign-in") == [("POST", "/as/sign-in", 303)]
+    assert [s for m, _, s in told("/as/authorize") if m == "POST"] == [303, 303]
+    grants = [s.body["grant_type"] for s in desk.recorder.seen if s.path == "/as/token"]
+    assert grants == ["authorization_code", "authorization_code", "refresh_token"]
+
+    refused, *rounds = desk.recorder.calls("book_seat")
+    assert refused.status == 403
+    assert refused.claims["scope"] == "desk:read"
+    assert [each.status for each in rounds] == [200, 200, 200]
+    assert refused.body == rounds[0].body  # the same request, with another token
+    assert {(each.claims["sub"], each.claims["client_id"]) for each in rounds} == {
+        ("amelie", refused.claims["client_id"])
+    }
+    assert rounds[1].claims["scope"] == "desk:read desk:book desk:pay"
+    assert rounds[0].token == rounds[1].token != rounds[2].token
+    assert rounds[1].claims["jti"] != rounds[2].claims["jti"]
+    client = desk.auth.server.clients.get(refused.claims["client_id"])
+    assert client is not None
+    assert client.document
+    [payment] = re.findall(r"status +(\w+)", out.getvalue())
+    assert payment == "paid"
 
 
 def test_a_database_that_was_used_before(start: Start, tmp_path: Path) -> None:
