@@ -13,6 +13,8 @@ from fastapi_mcp_mrtr.errors import HEADER_MISMATCH, MCPError
 _LISTS: Final = frozenset({b"accept"})
 """Headers that may be sent several times, because their value is a list (RFC 9110 §5.3)."""
 
+_NO_CONFLICTS: Final[frozenset[str]] = frozenset()
+
 _SENTINEL_START: Final = "=?base64?"
 _SENTINEL_END: Final = "?="
 
@@ -41,8 +43,13 @@ class RequestHeaders:
 
     @classmethod
     def read(cls, raw: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
-        """Read the `headers` of an ASGI scope in one pass."""
-        values: dict[bytes, bytes] = {}
+        """Read the `headers` of an ASGI scope."""
+        raw = [*raw]
+        values = dict(raw)
+        # As most servers hand them over: each once, in lower case already.
+        if len(values) == len(raw) and b"".join(values).islower():
+            return cls(values, _NO_CONFLICTS)
+        values = {}
         conflicts: set[str] = set()
         for name, value in raw:
             name = name.lower()
@@ -57,41 +64,57 @@ class RequestHeaders:
 
     def get(self, name: str) -> str | None:
         """The value of a header, its name given in lower case."""
-        value = self._values.get(name.encode("latin-1"))
+        return self._text(name.encode("latin-1"))
+
+    def _text(self, name: bytes) -> str | None:
+        value = self._values.get(name)
         return None if value is None else value.strip(b" \t").decode("latin-1")
 
     @property
     def origin(self) -> str | None:
-        return self.get("origin")
+        return self._text(b"origin")
 
     @property
     def host(self) -> str | None:
-        return self.get("host")
+        return self._text(b"host")
 
     @property
     def content_type(self) -> str | None:
-        return self.get("content-type")
+        return self._text(b"content-type")
 
     @property
     def content_length(self) -> str | None:
-        return self.get("content-length")
+        return self._text(b"content-length")
 
     @property
     def accept(self) -> str | None:
         """All `Accept` headers, joined."""
-        return self.get("accept")
+        return self._text(b"accept")
 
     @property
     def protocol_version(self) -> str | None:
-        return self.get("mcp-protocol-version")
+        return self._text(b"mcp-protocol-version")
 
     @property
     def mcp_method(self) -> str | None:
-        return self.get("mcp-method")
+        return self._text(b"mcp-method")
 
     @property
     def mcp_name(self) -> str | None:
-        return self.get("mcp-name")
+        return self._text(b"mcp-name")
+
+    def says(self, name: bytes, text: str) -> bool:
+        """Whether a header says just `text`: nothing to decode, to trim or to object to.
+
+        `name` is in lower case. If it does not, `require` or `require_decoded` find out why.
+        """
+        return (
+            text.isascii()
+            and text.isprintable()
+            and not text.startswith(_SENTINEL_START)
+            and not self.conflicts
+            and self._values.get(name) == text.encode("ascii")
+        )
 
     def require(self, name: str) -> str:
         """The value of a header that must be there exactly once, its name as the spec writes it.

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
@@ -72,8 +72,7 @@ _NUMBERS_OF_THE_CALLER: Final = ("arguments", "inputResponses")
 """The params in which a client's own numbers travel."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestMeta:
+class RequestMeta(NamedTuple):
     """The `_meta` of a request, checked. `raw` is all of it."""
 
     protocol_version: str
@@ -86,8 +85,7 @@ class RequestMeta:
     raw: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class InboundRequest:
+class InboundRequest(NamedTuple):
     """A request whose headers, metadata and version are in order. `params` still has `_meta`."""
 
     id: str | int
@@ -181,14 +179,17 @@ def _classify(
 
 
 def _check_mirrors(headers: RequestHeaders, method: str, params: dict[str, Any]) -> None:
-    header = headers.require("Mcp-Method")
-    if header != method:
-        raise _differs("Mcp-Method", header, method)
+    if not headers.says(b"mcp-method", method):
+        header = headers.require("Mcp-Method")
+        if header != method:
+            raise _differs("Mcp-Method", header, method)
     source = NAME_SOURCE.get(method)
     if source is None:
         return
-    header = headers.require_decoded("Mcp-Name")
     name = params.get(source)
+    if type(name) is str and headers.says(b"mcp-name", name):
+        return
+    header = headers.require_decoded("Mcp-Name")
     if type(name) is not str:
         raise _invalid_params(f"params.{source} must be a string")
     if header != name:
@@ -244,9 +245,10 @@ def _check_capabilities(capabilities: dict[str, Any]) -> None:
 
 
 def _check_version(headers: RequestHeaders, version: str, supported: Sequence[str]) -> None:
-    header = headers.require("MCP-Protocol-Version")
-    if header != version:
-        raise _differs("MCP-Protocol-Version", header, version)
+    if not headers.says(b"mcp-protocol-version", version):
+        header = headers.require("MCP-Protocol-Version")
+        if header != version:
+            raise _differs("MCP-Protocol-Version", header, version)
     if version not in supported:
         raise MCPError(
             UNSUPPORTED_PROTOCOL_VERSION,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from types import AsyncGeneratorType, GeneratorType
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from fastapi_mcp_mrtr.errors import HandlerError, InputCancelled, InputDeclined, InputRefused
 
@@ -32,8 +33,7 @@ REFUSALS: Final[Mapping[str, type[InputRefused]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(NamedTuple):
     """The handler came to its end."""
 
     value: Any
@@ -119,14 +119,21 @@ async def run_round(
         HandlerError: The handler contradicts itself or its earlier rounds.
         Exception: Whatever the handler raises.
     """
-    in_worker = form is HandlerForm.SYNC_FUNCTION
-    value = await in_thread(host, call) if in_worker else call()
-    if inspect.isawaitable(value):
-        value = await value
+    if form is HandlerForm.ASYNC_FUNCTION:
+        value = await call()
+    else:
+        in_worker = form is HandlerForm.SYNC_FUNCTION
+        value = await in_thread(host, call) if in_worker else call()
+        if inspect.isawaitable(value):
+            value = await value
+    # A plain wrapper around a generator handler hands out its generator.
+    if not isinstance(value, _FLOWS):
+        if _is_yieldable(value):
+            raise _unyielded(value)
+        return Completed(value, journal, used_answers=False)
     replay = Replay(journal.copy(), responses or {}, capabilities, accept_unasked)
     run = _Run(replay, host)
-    # A plain wrapper around a generator handler hands out its generator.
-    value = await run.drive(value, "") if _is_flow(value) else run.returned(value)
+    value = await run.drive(value, "")
     if value is _SUSPENDED:
         return InputRequired(replay.requests, replay.journal)
     return Completed(value, replay.journal, run.used_answers)
@@ -181,7 +188,10 @@ class _Run:
                     result = item
                     ended, item = await flow.send(None)
             if result is _NO_RESULT:
-                return self.returned(item)
+                if _is_yieldable(item):
+                    self._over = True
+                    raise _unyielded(item)
+                return item
             if item is not None:
                 raise self._fail("A handler yielded a result and returned another.")
             return result
@@ -248,12 +258,6 @@ class _Run:
             self._over = True
             raise
 
-    def returned(self, value: Any) -> Any:
-        """The value, if a handler may return it."""
-        if _is_yieldable(value):
-            raise self._fail(f"A handler returned {_named(value)}; it must be yielded.")
-        return value
-
     def _check_result(self, item: Any, earlier: Any) -> None:
         if earlier is not _NO_RESULT:
             raise self._fail("A handler yielded a second result.")
@@ -267,17 +271,20 @@ class _Run:
         return HandlerError(message)
 
 
-def _is_flow(value: Any) -> bool:
-    return inspect.isasyncgen(value) or inspect.isgenerator(value)
+_FLOWS: Final = (AsyncGeneratorType, GeneratorType)
+_BATCHES: Final = (list, tuple)
+_YIELDABLE: Final = (Sentinel, *_FLOWS)
 
 
 def _is_yieldable(item: Any) -> bool:
     """Whether a yielded item is an instruction to the engine; anything else is a result."""
-    if isinstance(item, Sentinel):
-        return True
-    if isinstance(item, list | tuple):
+    if isinstance(item, _BATCHES):
         return any(isinstance(member, Sentinel) for member in item)
-    return _is_flow(item)
+    return isinstance(item, _YIELDABLE)
+
+
+def _unyielded(value: Any) -> HandlerError:
+    return HandlerError(f"A handler returned {_named(value)}; it must be yielded.")
 
 
 def _named(item: Any) -> str:

@@ -12,6 +12,7 @@ from fastapi_mcp_mrtr.state.security import FlowState
 
 _propagator: Final = TraceContextTextMapPropagator()
 _NOTHING: Final[AbstractContextManager[None]] = nullcontext()
+_INACTIVE: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
 def round_span(message: InboundRequest, name: str, flow: FlowState) -> AbstractContextManager[None]:
@@ -20,7 +21,7 @@ def round_span(message: InboundRequest, name: str, flow: FlowState) -> AbstractC
     Rounds of one flow share the attribute `mcp.flow.id`; `mcp.flow.round` counts them from 1.
     """
     provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+    if isinstance(provider, _INACTIVE):
         return _NOTHING
     return _span(provider, message, name, flow)
 

@@ -66,9 +66,9 @@ class RequestBinding:
     """The handler's `version=` tag."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FlowState:
-    """Where a flow stands between two rounds."""
+    """Where a flow stands between two rounds. One is made anew for each, and never changed."""
 
     flow_id: str
     round: int

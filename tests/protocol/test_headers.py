@@ -80,6 +80,22 @@ def test_a_header_repeated_with_two_values_is_recorded() -> None:
     assert headers.conflicts == {"mcp-name", "host"}
 
 
+@given(st.text(max_size=12) | st.sampled_from(["=?base64?aGk=?=", "book", " book", "a\tb"]))
+def test_what_a_header_says_is_what_it_decodes_to(text: str) -> None:
+    """decision: the short comparison accepts nothing that the careful one would not."""
+    with suppress(UnicodeEncodeError):
+        headers = read(("mcp-name", text))
+        if headers.says(b"mcp-name", text):
+            assert headers.require_decoded("Mcp-Name") == text
+
+
+def test_a_header_says_nothing_while_any_two_contradict_each_other() -> None:
+    """decision: the careful comparison then decides which one matters."""
+    headers = read(("mcp-name", "book"), ("mcp-method", "a"), ("mcp-method", "b"))
+    assert not headers.says(b"mcp-name", "book")
+    assert read(("mcp-name", "book")).says(b"mcp-name", "book")
+
+
 def test_accept_headers_are_joined() -> None:
     """spec: several lines of a list are one list (RFC 9110 §5.3)."""
     headers = read(("accept", "application/json"), ("accept", "text/event-stream"))

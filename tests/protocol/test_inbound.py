@@ -305,6 +305,12 @@ def test_a_name_is_trimmed_and_decoded_before_it_is_compared(name: str) -> None:
     accepted(call(), headers(Mcp_Name=name))
 
 
+@pytest.mark.parametrize("name", ["Mcp_Method", "MCP_Protocol_Version"])
+def test_blanks_around_any_mirrored_header_do_not_count(name: str) -> None:
+    """spec: optional whitespace is no part of a field value (RFC 9110 §5.5)."""
+    accepted(call(), headers(**{name: f"\t{headers().get(name.lower().replace('_', '-'))} "}))
+
+
 def test_a_name_outside_ascii_travels_encoded() -> None:
     """spec: MUST encode what plain ASCII cannot carry (§Value Encoding)."""
     encoded = f"=?base64?{b64encode('büchen'.encode()).decode()}?="
