@@ -111,7 +111,8 @@ class RequestHeaders:
         return (
             text.isascii()
             and text.isprintable()
-            and not text.startswith(_SENTINEL_START)
+            and not text.startswith((_SENTINEL_START, " "))
+            and not text.endswith(" ")
             and not self.conflicts
             and self._values.get(name) == text.encode("ascii")
         )
