@@ -31,6 +31,14 @@ class PaymentMethod(StrEnum):
     CARD = "card"
 
 
+class ConnectionStatus(StrEnum):
+    """OPEN leads to one of the others."""
+
+    OPEN = "open"
+    CONNECTED = "connected"
+    ABANDONED = "abandoned"
+
+
 class UTCDateTime(TypeDecorator[datetime]):
     """Aware datetimes in Python, UTC in the file; SQLite itself knows no time zones."""
 
@@ -44,10 +52,13 @@ class UTCDateTime(TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC)
 
 
+ENUMS = (BookingStatus, PaymentStatus, PaymentMethod, ConnectionStatus)
+
+
 class Base(DeclarativeBase):
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         datetime: UTCDateTime,
-        **{e: Enum(e, native_enum=False) for e in (BookingStatus, PaymentStatus, PaymentMethod)},
+        **{e: Enum(e, native_enum=False) for e in ENUMS},
     }
 
 
@@ -144,3 +155,31 @@ class Payment(Base):
     card_last4: Mapped[str | None]
     idempotency_key: Mapped[str]
     created_at: Mapped[datetime]
+
+
+class Connection(Base):
+    """One attempt of a customer to connect an account elsewhere.
+
+    The `state` that goes along is not stored itself. It is gone once a browser has come back.
+    """
+
+    __tablename__ = "connections"
+    __table_args__ = (UniqueConstraint("customer_id", "idempotency_key"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    customer_id: Mapped[str] = mapped_column(ForeignKey("customers.id"))
+    status: Mapped[ConnectionStatus]
+    idempotency_key: Mapped[str]
+    expires_at: Mapped[datetime]
+    state_sha256: Mapped[str | None] = mapped_column(unique=True)
+    browser_sha256: Mapped[str | None]
+    code_verifier: Mapped[str | None]
+
+
+class MilesToken(Base):
+    """What a customer has let the desk do at Nimbus Miles: the token response, as JSON."""
+
+    __tablename__ = "miles_tokens"
+
+    customer_id: Mapped[str] = mapped_column(ForeignKey("customers.id"), primary_key=True)
+    token: Mapped[str]

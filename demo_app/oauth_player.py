@@ -7,8 +7,8 @@ over the address instead of opening it. `oauth_provider` puts it behind the offi
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any, Final
@@ -48,6 +48,7 @@ class _Form:
     action: str
     fields: dict[str, str] = field(default_factory=dict)
     buttons: list[tuple[str, str]] = field(default_factory=list)
+    failed: bool = False
 
 
 class _Forms(HTMLParser):
@@ -61,6 +62,7 @@ class _Forms(HTMLParser):
             self.found.append(_Form(given.get("action", "")))
         elif self.found and tag == "input":
             self.found[-1].fields[given.get("name", "")] = given.get("value", "")
+            self.found[-1].failed |= "aria-invalid" in given
         elif self.found and tag == "button" and "name" in given:
             self.found[-1].buttons.append((given["name"], given.get("value", "")))
 
@@ -75,6 +77,7 @@ class ScriptedBrowser:
 
     Args:
         key: the person's API key.
+        passwords: with what else they sign in, by the path that the form leads to.
         decision: which button of the consent page: "allow" or "deny".
         on_link: told which link the client wants to be opened.
         on_step: told what the person does, in words.
@@ -85,12 +88,14 @@ class ScriptedBrowser:
         self,
         key: str,
         *,
+        passwords: Mapping[str, str] | None = None,
         decision: str = "allow",
         on_link: Callable[[str], None] = lambda _: None,
         on_step: Callable[[str], None] = lambda _: None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._key = key
+        self._passwords = dict(passwords or {})
         self._decision = decision
         self._on_link = on_link
         self._on_step = on_step
@@ -106,32 +111,66 @@ class ScriptedBrowser:
         Raises: LoginFailed: it never gets there.
         """
         target = urlsplit(parse_qs(urlsplit(authorization_url).query)["redirect_uri"][0])
-        async with httpx2.AsyncClient(transport=self._transport, cookies=self._cookies) as http:
-            response = await http.get(authorization_url)
-            for _ in range(MAX_PAGES):
-                self._cookies = http.cookies
+        async with aclosing(self._browse(authorization_url)) as responses:
+            async for response in responses:
                 location = urljoin(str(response.url), response.headers.get("Location", ""))
                 if urlsplit(location)[:3] == target[:3]:
                     return location
+        raise LoginFailed(f"After {MAX_PAGES} pages, no answer for {target.geturl()}.")
+
+    async def visit(self, url: str) -> httpx2.Response:
+        """Open a link, and do what the pages ask for until one asks for nothing. Gives that one.
+
+        Raises: LoginFailed: the pages do not come to an end.
+        """
+        async with aclosing(self._browse(url)) as responses:
+            async for response in responses:
+                if not response.has_redirect_location and self._form(response) is None:
+                    self.pages.append(response.text)
+                    return response
+        raise LoginFailed(f"After {MAX_PAGES} pages, no end of them at {url}.")
+
+    async def _browse(self, url: str) -> AsyncGenerator[httpx2.Response, None]:
+        """What the browser gets, redirects and pages, as it goes from one to the next."""
+        async with httpx2.AsyncClient(transport=self._transport, cookies=self._cookies) as http:
+            response = await http.get(url)
+            for _ in range(MAX_PAGES):
+                self._cookies = http.cookies
+                yield response
                 if response.has_redirect_location:
-                    response = await http.get(location)
+                    response = await http.get(
+                        urljoin(str(response.url), response.headers["Location"])
+                    )
                 else:
                     self.pages.append(response.text)
                     action, fields = self._fill_in(response)
                     response = await http.post(urljoin(str(response.url), action), data=fields)
-        raise LoginFailed(f"After {MAX_PAGES} pages, no answer for {target.geturl()}.")
 
-    def _fill_in(self, response: httpx2.Response) -> tuple[str, dict[str, str]]:
+    def _form(self, response: httpx2.Response) -> _Form | None:
+        """The form on the page that the script knows what to do with."""
         parser = _Forms()
         parser.feed(response.text)
         for form in parser.found:
-            if "key" in form.fields and response.status_code == 200:
-                self._on_step("signs in")
-                return form.action, {**form.fields, "key": self._key}
+            # A form that comes back has refused the key, and the script knows no other.
+            if "key" in form.fields and not form.failed:
+                return form
             if ("decision", self._decision) in form.buttons:
-                self._on_step(f"reads what is asked for, and says: {self._decision}")
-                return form.action, {**form.fields, "decision": self._decision}
-        raise LoginFailed(f"Nothing to fill in on this page ({response.status_code}).")
+                return form
+        return None
+
+    def _fill_in(self, response: httpx2.Response) -> tuple[str, dict[str, str]]:
+        form = self._form(response)
+        if form is None:
+            raise LoginFailed(f"Nothing to fill in on this page ({response.status_code}).")
+        place = urlsplit(urljoin(str(response.url), form.action))
+        if "key" in form.fields:
+            self._on_step(f"signs in at {place.netloc}{place.path.removesuffix('/sign-in')}")
+            passwords = [
+                key for path, key in self._passwords.items() if place.path.startswith(path)
+            ]
+            return form.action, {**form.fields, "key": [*passwords, self._key][0]}
+        self._on_step(f"reads what is asked for, and says: {self._decision}")
+        return form.action, {**form.fields, "decision": self._decision}
 
     # The two handlers of the official client.
 

@@ -1,19 +1,44 @@
 """The HTML. Functions from values to text; knows no database, no cookies and no routes' logic."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from string import Template
 from typing import Final
 
-from .models import BookingStatus, PaymentStatus
-from .schemas import AirportView, BookingView, CustomerView, FlightView, PaymentView, euros
+from .models import BookingStatus, ConnectionStatus, PaymentStatus
+from .schemas import (
+    AirportView,
+    BookingView,
+    ConnectionView,
+    CustomerView,
+    FlightView,
+    PaymentView,
+    euros,
+)
 
 
 class Html(str):
     """Text that is markup already. Everything else is escaped on its way into a page."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Brand:
+    """Whose page it is.
+
+    Attributes:
+        style: a class of the body, for colours of its own.
+    """
+
+    name: str
+    icon: str
+    style: str = ""
+
+
+DESK: Final = Brand("Travel desk", "/static/desk.svg")
 
 
 def fill(template: str, **values: object) -> Html:
@@ -54,13 +79,14 @@ def home(flights: Sequence[FlightView], airports: Sequence[AirportView]) -> Html
     )
 
 
-def sign_in(payment_id: str, csrf: str, *, failed: bool = False) -> Html:
-    """Says nothing of the payment: whoever has the link may not be who started it."""
+def sign_in(place: str, what: str, csrf: str, *, failed: bool = False) -> Html:
+    """Says nothing of what is at `place`: whoever has the link may not be who started it."""
     return page(
         "Sign in",
         fill(
             SIGN_IN,
-            action=f"/pay/{payment_id}/sign-in",
+            what=what,
+            action=f"{place}/sign-in",
             csrf=csrf,
             invalid=Html(' aria-invalid="true" aria-describedby="key-error"' if failed else ""),
             error=field_error("key", "The desk does not know this key." if failed else None),
@@ -111,7 +137,7 @@ def pay(
             action=f"/pay/{payment.id}",
             csrf=csrf,
         ),
-        account=account(customer, payment.id, csrf),
+        account=account(customer, f"/pay/{payment.id}", csrf),
     )
 
 
@@ -137,7 +163,29 @@ def settled(
             text=text,
             ticket=ticket(booking, flight, payment.amount_cents),
         ),
-        account=account(customer, payment.id, csrf),
+        account=account(customer, f"/pay/{payment.id}", csrf),
+    )
+
+
+def connect(connection: ConnectionView, customer: CustomerView, csrf: str) -> Html:
+    """Before somebody goes to Nimbus Miles: who wants what of whom."""
+    place = f"/connect/{connection.id}"
+    return page(
+        "Connect Nimbus Miles",
+        fill(CONNECT, action=place, csrf=csrf),
+        account=account(customer, place, csrf),
+    )
+
+
+def connected(connection: ConnectionView, customer: CustomerView, csrf: str) -> Html:
+    """What became of it."""
+    done = connection.status is ConnectionStatus.CONNECTED
+    kind = "done" if done else "stop"
+    title, text = CONNECTED[done]
+    return page(
+        title,
+        fill(OUTCOME, icon=ICONS[kind], kind=kind, title=title, text=text),
+        account=account(customer, f"/connect/{connection.id}", csrf),
     )
 
 
@@ -146,8 +194,8 @@ def notice(title: str, text: str, account: Html | None = None) -> Html:
     return page(title, body, account=account)
 
 
-def account(customer: CustomerView, payment_id: str, csrf: str) -> Html:
-    return fill(ACCOUNT, name=customer.name, action=f"/pay/{payment_id}/sign-out", csrf=csrf)
+def account(customer: CustomerView, place: str, csrf: str) -> Html:
+    return fill(ACCOUNT, name=customer.name, action=f"{place}/sign-out", csrf=csrf)
 
 
 def ticket(booking: BookingView, flight: FlightView, amount_cents: int) -> Html:
@@ -176,13 +224,22 @@ def field_error(name: str, text: str | None) -> Html:
     )
 
 
-def page(title: str, body: Html, *, account: Html | None = None, wide: bool = False) -> Html:
+def page(
+    title: str,
+    body: Html,
+    *,
+    account: Html | None = None,
+    wide: bool = False,
+    brand: Brand = DESK,
+) -> Html:
     return fill(
         PAGE,
         title=title,
         body=body,
         account=account or Html(""),
-        width="wide" if wide else "narrow",
+        style=f"{'wide' if wide else 'narrow'} {brand.style}".strip(),
+        brand=brand.name,
+        icon=brand.icon,
     )
 
 
@@ -195,13 +252,13 @@ PAGE: Final = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="robots" content="noindex">
-<title>$title · Travel desk</title>
-<link rel="icon" href="/static/desk.svg" type="image/svg+xml">
+<title>$title · $brand</title>
+<link rel="icon" href="$icon" type="image/svg+xml">
 <link rel="stylesheet" href="/static/desk.css">
 </head>
-<body class="$width">
+<body class="$style">
 <header>
-<a class="brand" href="/"><img src="/static/desk.svg" alt="" width="28" height="28">Travel desk</a>
+<a class="brand" href="/"><img src="$icon" alt="" width="28" height="28">$brand</a>
 $account</header>
 <main>
 $body
@@ -217,7 +274,7 @@ ACCOUNT: Final = """<form class="account" method="post" action="$action">
 
 SIGN_IN: Final = """<section class="card">
 <h1>Sign in to continue</h1>
-<p class="muted">A payment is waiting. Before it is shown, the desk checks that you are the one who
+<p class="muted">$what is waiting. Before it is shown, the desk checks that you are the one who
 started it.</p>
 <form method="post" action="$action">
 <input type="hidden" name="csrf" value="$csrf">
@@ -274,12 +331,42 @@ TICKET: Final = """<section class="ticket">
 
 PASSENGER: Final = "<li><span>$name</span><b>$seat</b></li>"
 
-SETTLED: Final = """<section class="card outcome $kind" role="status">
+OUTCOME: Final = """<section class="card outcome $kind" role="status">
 $icon
 <h1>$title</h1>
 <p>$text</p>
-</section>
-$ticket"""
+</section>"""
+
+SETTLED: Final = OUTCOME + "\n$ticket"
+
+CONNECT: Final = """<section class="card">
+<h1>Connect your Nimbus Miles account?</h1>
+<p class="muted">Your assistant asked the travel desk for your miles. Nimbus Miles knows them, and
+will ask you whether the desk may look.</p>
+<ol class="steps">
+<li>You go on to <b>Nimbus Miles</b>, sign in there, and say yes or no.</li>
+<li>You come back here. Your assistant learns the number of miles, and nothing else.</li>
+</ol>
+<form method="post" action="$action">
+<input type="hidden" name="csrf" value="$csrf">
+<button class="primary" name="decision" value="allow">Go on to Nimbus Miles</button>
+<button class="secondary" formaction="$action/cancel">Not now</button>
+</form>
+<p class="hint">Only go on if it was you who asked.</p>
+</section>"""
+
+CONNECTED: Final = {
+    True: (
+        "Connected",
+        "The desk can look up your miles from now on. Your assistant hears of it by itself; you "
+        "can close this page.",
+    ),
+    False: (
+        "Not connected",
+        "The desk got no access to Nimbus Miles. You can close this page.",
+    ),
+}
+"""Title and text, by whether it was."""
 
 NOTICE: Final = """<section class="card outcome stop" role="alert">
 $icon
@@ -360,6 +447,10 @@ STYLE: Final = """
     --shadow: 0 1px 2px rgb(0 0 0 / .4), 0 8px 24px rgb(0 0 0 / .35);
   }
 }
+.nimbus { --accent: #0f766e; --accent-hover: #115e59; }
+@media (prefers-color-scheme: dark) {
+  .nimbus { --accent: #2dd4bf; --accent-hover: #5eead4; }
+}
 * { box-sizing: border-box; margin: 0; }
 body {
   background: var(--ground); color: var(--ink); min-height: 100vh; padding: 0 16px 48px;
@@ -393,6 +484,8 @@ code {
   border-top: 1px solid var(--line); color: var(--muted); font-size: .85rem; margin-top: 20px;
   padding-top: 16px;
 }
+.steps { color: var(--muted); margin-top: 14px; padding-left: 1.3em; }
+.steps li { padding: 3px 0; }
 .card > form { margin-top: 20px; }
 .card > form:first-child { margin-top: 0; }
 label { display: block; font-size: .9rem; font-weight: 600; margin-bottom: 6px; }

@@ -7,8 +7,9 @@ log in it learns from the desk's answers.
 import io
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TextIO
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,6 +33,9 @@ from mcp_types import (
 from .oauth_player import ScriptedBrowser, document_served, let_token_expire, oauth_provider
 
 API_KEY: Final = "key-amelie"
+
+MILES_KEY: Final = "nimbus-amelie"
+"""Of Amélie's account with somebody else than the desk."""
 
 STYLES: Final = {
     "title": "1;34",
@@ -209,6 +213,10 @@ def kind(field: Mapping[str, Any]) -> str:
     return f"{field['type']}{bounds}"
 
 
+async def nothing(url: str) -> None:
+    """Leaves a link alone."""
+
+
 class Traveller:
     """Answers what the desk asks, as somebody in front of a client would."""
 
@@ -216,7 +224,7 @@ class Traveller:
         self._name = name
         self._transcript = transcript
         self._seats = seats
-        self.on_link: Callable[[str], None] = lambda url: None
+        self.on_link: Callable[[str], Awaitable[None]] = nothing
         self.on_question: Callable[[str], None] = lambda key: None
 
     async def answer(
@@ -228,7 +236,7 @@ class Traveller:
         self._transcript.answered(self._name, result)
         self.on_question(key)
         if isinstance(params, ElicitRequestURLParams):
-            self.on_link(params.url)
+            await self.on_link(params.url)
         return result
 
     def _choose(self, key: str, params: ElicitRequestParams) -> ElicitResult:
@@ -244,21 +252,34 @@ class Traveller:
         raise PlayFailed(f"The script has no answer for {key!r}: {params.message}")
 
 
-@asynccontextmanager
-async def logging_in(base_url: str, transcript: Transcript) -> AsyncIterator[OAuthClientProvider]:
+@dataclass(frozen=True, slots=True)
+class Login:
     """What logs the official client in whenever the desk wants it to, and Amélie at her screen."""
+
+    provider: OAuthClientProvider
+    browser: ScriptedBrowser
+
+
+@asynccontextmanager
+async def logging_in(base_url: str, transcript: Transcript) -> AsyncIterator[Login]:
     async with document_served() as document:
-        browser = ScriptedBrowser(API_KEY, on_link=transcript.link, on_step=transcript.person)
-        yield oauth_provider(f"{base_url}/mcp", browser, document_url=document)
+        browser = ScriptedBrowser(
+            API_KEY,
+            passwords={"/nimbus": MILES_KEY},
+            on_link=transcript.link,
+            on_step=transcript.person,
+        )
+        provider = oauth_provider(f"{base_url}/mcp", browser, document_url=document)
+        yield Login(provider, browser)
 
 
 @asynccontextmanager
 async def connected(
-    base_url: str, transcript: Transcript, traveller: Traveller, login: OAuthClientProvider
+    base_url: str, transcript: Transcript, traveller: Traveller, login: Login
 ) -> AsyncIterator[Client]:
     """The official client, with the traveller behind its callback and its traffic in view."""
     async with httpx2.AsyncClient(
-        auth=login,
+        auth=login.provider,
         timeout=60,
         event_hooks={"request": [transcript.sent], "response": [transcript.received]},
     ) as http:
@@ -270,8 +291,8 @@ async def connected(
             yield client
 
 
-async def play_booking(base_url: str, transcript: Transcript, login: OAuthClientProvider) -> None:
-    """Log in, search, choose a seat, agree to the price: from the first word to the last.
+async def play_booking(base_url: str, transcript: Transcript, login: Login) -> None:
+    """Log in, search, choose a seat, agree to the price; then connect an account elsewhere.
 
     Raises:
         PlayFailed: the desk answered with something else.
@@ -298,17 +319,24 @@ async def play_booking(base_url: str, transcript: Transcript, login: OAuthClient
         def expire(key: str) -> None:
             if key == "confirm":
                 transcript.line("    … meanwhile the token expires (the player pretends)", "dim")
-                let_token_expire(login)
+                let_token_expire(login.provider)
 
         transcript.begin("3. A booking, which takes more rights: two questions, a hold, a payment")
         traveller.on_question = expire
         show(await client.call_tool("book_seat", {"flight": "TD101"}), transcript)
 
+        async def connect(url: str) -> None:
+            await login.browser.visit(url)
+
+        transcript.begin("4. Miles that somebody else counts: an account to be connected")
+        traveller.on_link = connect
+        show(await client.call_tool("my_miles"), transcript)
+
 
 async def play_payment(
     base_url: str,
     transcript: Transcript,
-    login: OAuthClientProvider,
+    login: Login,
     on_link: Callable[[str], None],
 ) -> None:
     """Start paying for a booking on the desk's page, and wait as long as the desk does.
@@ -324,9 +352,13 @@ async def play_payment(
         held = await rest.post("/bookings", json={"flight": "TD104", "passengers": passengers})
         reference = held.raise_for_status().json()["reference"]
     traveller = Traveller("Amélie", transcript, iter(()))
-    traveller.on_link = on_link
+
+    async def invite(url: str) -> None:
+        on_link(url)
+
+    traveller.on_link = invite
     async with connected(base_url, transcript, traveller, login) as client:
-        transcript.begin("4. A payment on a page of the desk: your turn")
+        transcript.begin("5. A payment on a page of the desk: your turn")
         result = await client.call_tool("pay_booking", {"reference": reference})
         transcript.result(result)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .models import BookingStatus, PaymentStatus
+from .models import BookingStatus, ConnectionStatus, PaymentStatus
 
 FlightNumber = Annotated[str, Field(pattern=r"^TD\d{3}$", examples=["TD101"])]
 AirportCode = Annotated[str, Field(pattern=r"^[A-Z]{3}$", examples=["AMS"])]
@@ -83,6 +83,12 @@ class PaymentView(View):
     status: PaymentStatus
     amount_cents: int
     card_last4: str | None
+
+
+class ConnectionView(View):
+    id: str
+    customer_id: str
+    status: ConnectionStatus
 
 
 class NewPassenger(BaseModel):

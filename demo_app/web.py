@@ -55,6 +55,10 @@ class Browser:
         """What a form must carry: only a page that this browser got from us can know it."""
         return hashlib.sha256(f"csrf:{self.token}".encode()).hexdigest()
 
+    def renew(self) -> None:
+        """Forget who has signed in."""
+        self.token = secrets.token_urlsafe(32)
+
     def page(self, html: pages.Html, status_code: int = 200) -> Response:
         response = HTMLResponse(html, status_code, HEADERS)
         self._set_cookie(response)
@@ -118,8 +122,9 @@ async def visit(
     """Raises: Stop: nobody has signed in, or it is not their payment."""
     customer = await customer_by_token(desk, browser.token)
     if customer is None:
-        raise Stop(browser.page(pages.sign_in(payment_id, browser.csrf), 401))
-    account = pages.account(customer, payment_id, browser.csrf)
+        html = pages.sign_in(f"/pay/{payment_id}", WAITING, browser.csrf)
+        raise Stop(browser.page(html, 401))
+    account = pages.account(customer, f"/pay/{payment_id}", browser.csrf)
     try:
         payment = await payments.get(payment_id)
     except NotFound:
@@ -132,6 +137,8 @@ async def visit(
 
 
 VisitDep = Annotated[Visit, Depends(visit)]
+
+WAITING: Final = "A payment"
 
 NOT_YOURS: Final = (
     "Somebody else started it. If a link from somebody else brought you here, do not pay: you "
@@ -194,7 +201,8 @@ async def enter(
 ) -> Response:
     token = await sign_in(desk, key.strip())
     if token is None:
-        return browser.page(pages.sign_in(payment_id, browser.csrf, failed=True), 401)
+        html = pages.sign_in(f"/pay/{payment_id}", WAITING, browser.csrf, failed=True)
+        return browser.page(html, 401)
     browser.token = token
     return browser.redirect(f"/pay/{payment_id}")
 
@@ -202,7 +210,7 @@ async def enter(
 @router.post("/pay/{payment_id}/sign-out", dependencies=[OwnForm])
 async def leave(payment_id: str, browser: BrowserDep, desk: DeskDep) -> Response:
     await sign_out(desk, browser.token)
-    browser.token = secrets.token_urlsafe(32)
+    browser.renew()
     return browser.redirect(f"/pay/{payment_id}")
 
 

@@ -18,7 +18,7 @@ from .clients import Client
 from .documents import Documents
 from .people import seeded_customer
 from .routes import AuthServer
-from .settings import SCOPES, TITLE, AuthSettings, Person, Resource
+from .settings import SCOPES, TITLE, AuthSettings, House, Person, Resource
 
 __all__ = [
     "SCOPES",
@@ -27,6 +27,7 @@ __all__ = [
     "AuthSettings",
     "Client",
     "Documents",
+    "House",
     "Person",
     "Resource",
     "seeded_customer",

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 from demo_app.pages import ACCOUNT, ICONS, Html, field_error, fill, join, page
 
 from .clients import Client, is_loopback, origin
-from .settings import TITLE, Person, Resource
+from .settings import House, Person, Resource
 
 
-def sign_in(action: str, csrf: str, *, failed: bool = False) -> Html:
+def sign_in(house: House, action: str, csrf: str, *, failed: bool = False) -> Html:
     """Says nothing of the client: what it wants is read once it is known by whom."""
     return page(
         "Sign in",
@@ -19,13 +19,18 @@ def sign_in(action: str, csrf: str, *, failed: bool = False) -> Html:
             action=action,
             csrf=csrf,
             invalid=Html(' aria-invalid="true" aria-describedby="key-error"' if failed else ""),
-            error=field_error("key", "The desk does not know this key." if failed else None),
-            title=TITLE,
+            error=field_error("key", "Nobody has this key here." if failed else None),
+            title=house.title,
+            service=house.service,
+            key=house.key,
+            keys=join([fill("<code>$key</code> ", key=key) for key in house.keys]),
         ),
+        brand=house.brand,
     )
 
 
 def consent(
+    house: House,
     *,
     client: Client,
     redirect_uri: str,
@@ -74,13 +79,14 @@ def consent(
             ),
             action=action,
             csrf=csrf,
-            title=TITLE,
+            title=house.title,
         ),
         account=fill(ACCOUNT, name=person.name, action=sign_out, csrf=csrf),
+        brand=house.brand,
     )
 
 
-def refusal(text: str, detail: str | None = None) -> Html:
+def refusal(house: House, text: str, detail: str | None = None) -> Html:
     """There is nobody to send the error to, so it is the person who learns of it."""
     return page(
         "That did not work",
@@ -90,6 +96,7 @@ def refusal(text: str, detail: str | None = None) -> Html:
             text=text,
             detail=fill(DETAIL, text=detail) if detail else Html(""),
         ),
+        brand=house.brand,
     )
 
 
@@ -97,18 +104,17 @@ def refusal(text: str, detail: str | None = None) -> Html:
 
 SIGN_IN: Final = """<section class="card">
 <h1>Sign in to your account</h1>
-<p class="muted">A program wants to use the travel desk for you. Once you have signed in, you will
+<p class="muted">A program wants to use $service for you. Once you have signed in, you will
 see which one and what for, and can still say no.</p>
 <form method="post" action="$action">
 <input type="hidden" name="csrf" value="$csrf">
-<label for="key">API key</label>
+<label for="key">$key</label>
 <input id="key" name="key" type="password" autocomplete="current-password" required
  autofocus$invalid>
 $error
 <button class="primary">Sign in</button>
 </form>
-<p class="hint">$title. The demo's customers sign in with <code>key-amelie</code>,
-<code>key-bruno</code> or <code>key-chen</code>.</p>
+<p class="hint">$title. People who can sign in here: $keys</p>
 </section>"""
 
 CONSENT: Final = """<link rel="stylesheet" href="$style">

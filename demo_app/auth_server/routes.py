@@ -131,13 +131,13 @@ class AuthServer:
         if answer.location:
             return visit.redirect(answer.location)
         detail = answer.body.get("error_description") or answer.body["error"]
-        return visit.page(pages.refusal(BAD_REQUEST, detail), answer.status)
+        return visit.page(pages.refusal(self.settings.house, BAD_REQUEST, detail), answer.status)
 
     async def ask(self, request: Request) -> Response:
         """The authorization endpoint: who are you, and is this what you want?"""
         visit = self._visit(request)
         if visit.person is None:
-            return visit.page(pages.sign_in(visit.link("sign-in"), visit.csrf))
+            return visit.page(pages.sign_in(self.settings.house, visit.link("sign-in"), visit.csrf))
         try:
             wanted = visit.authorization_request()
             # Not before sign-in, and nowhere else: the address is whatever somebody wrote.
@@ -145,7 +145,7 @@ class AuthServer:
             grant: CodeGrant = self.server.get_consent_grant(wanted, visit.person)
         except DocumentRefused as refused:
             logger.warning("Client document refused: %s", refused)
-            return visit.page(pages.refusal(NO_DOCUMENT), 400)
+            return visit.page(pages.refusal(self.settings.house, NO_DOCUMENT), 400)
         except OAuth2Error as error:
             return self._answer(visit, self.server.handle_error_response(None, error))
         return self._consent(visit, visit.person, grant)
@@ -155,6 +155,7 @@ class AuthServer:
         resource = self.settings.resource(wanted.resource or "")
         assert resource is not None
         html = pages.consent(
+            self.settings.house,
             client=wanted.client,
             redirect_uri=grant.redirect_uri,
             resource=resource,
@@ -175,7 +176,7 @@ class AuthServer:
         if visit.person is None:  # the session ended while the page was open
             return visit.redirect(visit.link("authorize"))
         if form is None:
-            return visit.page(pages.refusal(NOT_OURS), 403)
+            return visit.page(pages.refusal(self.settings.house, NOT_OURS), 403)
         allowed = form.get("decision") == "allow"
         try:
             wanted = visit.authorization_request()
@@ -200,10 +201,12 @@ class AuthServer:
         visit = self._visit(request)
         form = await visit.form()
         if form is None:
-            return visit.page(pages.refusal(NOT_OURS), 403)
+            return visit.page(pages.refusal(self.settings.house, NOT_OURS), 403)
         person = await self.settings.sign_in(form.get("key", "").strip())
         if person is None:
-            html = pages.sign_in(visit.link("sign-in"), visit.csrf, failed=True)
+            html = pages.sign_in(
+                self.settings.house, visit.link("sign-in"), visit.csrf, failed=True
+            )
             return visit.page(html, 401)
         # Always a new one: a cookie that somebody planted before is worth nothing.
         visit.session = self.server.store.open_session(person)
@@ -212,7 +215,7 @@ class AuthServer:
     async def sign_out(self, request: Request) -> Response:
         visit = self._visit(request)
         if await visit.form() is None:
-            return visit.page(pages.refusal(NOT_OURS), 403)
+            return visit.page(pages.refusal(self.settings.house, NOT_OURS), 403)
         self.server.store.close_session(visit.session)
         visit.session = new_secret()
         return visit.redirect(visit.link("authorize"))

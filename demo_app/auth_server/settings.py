@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from demo_app.db import CUSTOMERS
+from demo_app.pages import DESK, Brand
+
 TITLE: Final = "Travel desk sign-in (demo, in-memory)"
+
+CUSTOMERS_KEYS: Final = tuple(key for _, _, key, _ in CUSTOMERS)
 
 SCOPES: Final[Mapping[str, str]] = {
     "desk:read": "See flights, free seats and your bookings",
@@ -16,6 +21,23 @@ SCOPES: Final[Mapping[str, str]] = {
 """What each scope allows, in the words of the consent page. The first is the default scope."""
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """Whose server it is, in the words of its pages.
+
+    Attributes:
+        title: says that it is a demo.
+        service: what programs want to use, in a sentence.
+        key: what people sign in with, and `keys` those that there are.
+    """
+
+    brand: Brand = DESK
+    title: str = TITLE
+    service: str = "the travel desk"
+    key: str = "API key"
+    keys: tuple[str, ...] = CUSTOMERS_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +78,7 @@ class AuthSettings:
             compare it byte for byte.
         resources: the APIs that tokens may be for. The first is meant if a client names none.
         sign_in: knows people by their API keys.
+        house: whose server it is, for its pages.
         scopes: every scope there is, with what it allows in words. The first is the default.
         loopback_documents: whether a client may be described by a document on this computer, over
             plain http. For demos: it lets clients make this server call whatever listens here.
@@ -68,6 +91,7 @@ class AuthSettings:
     issuer: str
     resources: tuple[Resource, ...]
     sign_in: SignIn
+    house: House = field(default_factory=House)
     scopes: Mapping[str, str] = field(default_factory=lambda: SCOPES)
     loopback_documents: bool = False
     private_use_schemes: tuple[str, ...] = ()

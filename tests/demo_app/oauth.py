@@ -4,7 +4,8 @@ import base64
 import hashlib
 import json
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -311,7 +312,9 @@ class LoginDesk:
 
 
 @asynccontextmanager
-async def login_desk(directory: Path, **changes: Any) -> AsyncIterator[LoginDesk]:
+async def login_desk(
+    directory: Path, clock: Callable[[], float] = time.time, **changes: Any
+) -> AsyncIterator[LoginDesk]:
     with listening() as (listener, port):
         base = f"http://127.0.0.1:{port}"
         chosen = Settings(
@@ -325,7 +328,47 @@ async def login_desk(directory: Path, **changes: Any) -> AsyncIterator[LoginDesk
                 **changes,
             }
         )
-        app = create_app(chosen)
+        app = create_app(chosen, clock=clock)
         recorder = Recorder(app)
         async with serving(recorder, listener):
             yield LoginDesk(base, app, recorder)
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {"book_seat": {"flight": "TD101"}}
+"""What tools are called with, where that matters."""
+
+
+async def post(desk: LoginDesk, headers: dict[str, str], tool: str, **more: Any) -> Any:
+    """One round, by hand."""
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {
+            "name": tool,
+            "arguments": ARGUMENTS.get(tool, {}),
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {
+                    "elicitation": {"form": {}, "url": {}}
+                },
+            },
+            **more,
+        },
+    }
+    async with httpx2.AsyncClient() as http:
+        return await http.post(
+            desk.mcp,
+            json=body,
+            headers={
+                "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": "2026-07-28",
+                "Mcp-Method": "tools/call",
+                "Mcp-Name": tool,
+                **headers,
+            },
+        )
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -28,7 +27,7 @@ from fastapi_mcp_mrtr import Secret
 from fastapi_mcp_mrtr.testing import MCPTestClient
 
 from .helpers import AMELIE, BRUNO, SECRET
-from .oauth import LoginDesk, login_desk
+from .oauth import ARGUMENTS, LoginDesk, bearer, login_desk, post
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +63,7 @@ class Login:
     async def token(self, tool: str = "list_bookings") -> str:
         """An access token that is good for `tool`."""
         async with connected(self._desk, self._provider) as client:
-            await client.session.call_tool(tool, ARGUMENTS[tool], allow_input_required=True)
+            await client.session.call_tool(tool, ARGUMENTS.get(tool, {}), allow_input_required=True)
         tokens = self._provider.context.current_tokens
         assert tokens is not None
         return tokens.access_token
@@ -72,43 +71,6 @@ class Login:
     async def refreshed(self) -> str:
         let_token_expire(self._provider)
         return await self.token()
-
-
-ARGUMENTS: dict[str, dict[str, Any]] = {"list_bookings": {}, "book_seat": {"flight": "TD101"}}
-
-
-async def post(desk: LoginDesk, headers: dict[str, str], tool: str, **more: Any) -> Any:
-    """One round, by hand."""
-    body = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {
-            "name": tool,
-            "arguments": ARGUMENTS.get(tool, {}),
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
-            },
-            **more,
-        },
-    }
-    async with httpx2.AsyncClient() as http:
-        return await http.post(
-            desk.mcp,
-            json=body,
-            headers={
-                "Accept": "application/json, text/event-stream",
-                "MCP-Protocol-Version": "2026-07-28",
-                "Mcp-Method": "tools/call",
-                "Mcp-Name": tool,
-                **headers,
-            },
-        )
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 ANSWER = {"seat-1": {"action": "accept", "content": SEAT["seat-1"]}}

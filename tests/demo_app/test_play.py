@@ -43,7 +43,7 @@ def test_it_plays_one_complete_booking(start: Start) -> None:
     """Decision: every round shows what was sent, asked and answered, and what came of it."""
     demo = start("--once")
     assert demo.popen.wait(60) == 0, demo.text
-    story = re.split(r"\n\n", demo.text)[-1]
+    [story] = [act for act in demo.text.split("\n\n") if act.startswith("3. ")]
     for line in (
         '→ tools/call book_seat {"flight": "TD101"}',
         "← asks seat-1: Which seat would you like on TD101?",
@@ -72,7 +72,7 @@ def test_it_shows_how_the_client_logs_in(start: Start) -> None:
         r"↗ opens http://127\.0\.0\.1:\d+/as/authorize\n",
         r"for the client http://127\.0\.0\.1:\d+/assistant\.json, which says there",
         r"to have desk:read\n",
-        r"✎ Amélie signs in\n",
+        r"✎ Amélie signs in at 127\.0\.0\.1:\d+/as\n",
         r"✎ Amélie reads what is asked for, and says: allow\n",
         r"→ POST /as/token \(authorization_code\)\n",
         r"← a token for desk:read, good for 300 s\n",
@@ -93,6 +93,24 @@ def test_it_shows_how_the_client_logs_in(start: Start) -> None:
     assert re.search(r"(?s)" + ".*".join(to_book), story), story
 
 
+def test_it_connects_an_account_with_somebody_else(start: Start) -> None:
+    """Decision: the client sees a link and a number; the pages are between the person and two
+    servers."""
+    demo = start("--once")
+    assert demo.popen.wait(60) == 0, demo.text
+    [act] = [act for act in demo.text.split("\n\n") if act.startswith("4. ")]
+    steps = (
+        r"← asks connect-page",
+        r"http://(127\.0\.0\.1:\d+)/connect/[\w-]{22}\n",
+        r"signs in at \1/connect/",
+        r"says: allow\n",
+        r"signs in at \1/nimbus\n",
+        r"says: allow\n",
+        r"miles          48210",
+    )
+    assert re.search(r"(?s)" + ".*".join(steps), act), act
+
+
 @pytest.mark.anyio
 async def test_the_server_saw_every_step_of_the_login(tmp_path: Path) -> None:
     """Decision: the story is what happened; told by the server's side, not by the player's."""
@@ -110,7 +128,9 @@ async def test_the_server_saw_every_step_of_the_login(tmp_path: Path) -> None:
     ]
     # Once signed in, and asked twice: for reading, and for what a booking takes.
     assert told("/as/sign-in") == [("POST", "/as/sign-in", 303)]
-    assert [s for m, _, s in told("/as/authorize") if m == "POST"] == [303, 303]
+    assert [s for m, p, s in told("/as/authorize") if m == "POST"] == [303, 303]
+    assert told("/nimbus/authorize")[-1] == ("POST", "/nimbus/authorize", 303)
+    assert told("/connect/back") == [("GET", "/connect/back", 303)]
     grants = [s.body["grant_type"] for s in desk.recorder.seen if s.path == "/as/token"]
     assert grants == ["authorization_code", "authorization_code", "refresh_token"]
 
