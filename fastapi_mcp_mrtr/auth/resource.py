@@ -33,6 +33,9 @@ from .urls import WELL_KNOWN, canonical, checked_url, metadata_url
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
+OPERATION_SCOPES: Final = "mcp_operation_scopes"
+"""The attribute of an endpoint that tells the scopes of the operation that a request is for."""
+
 _MEMO: Final = "fastapi_mcp_mrtr.tokens"
 _MAX_TOKEN: Final = 16 * 1024
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 §2.1
@@ -162,7 +165,9 @@ class ProtectedResource(SecurityBase):
             if token is None:
                 return None
             verified[self] = token
-        self.authorize(token, required)
+        if self.missing_scopes(token, required):
+            required = union_scopes(required, _operation_scopes(request))
+            raise self.challenge_insufficient(required, token=token)
         return token
 
     def verified(self, request: Request) -> VerifiedToken | None:
@@ -266,6 +271,20 @@ class ProtectedResource(SecurityBase):
         if verified.issuer not in self.authorization_servers:
             raise InvalidToken("issuer not among authorization_servers")
         return verified
+
+
+def _operation_scopes(request: Request) -> Iterable[str]:
+    """What the operation needs that FastAPI does not know of: the endpoint may say.
+
+    So that a client that lacks scopes of both kinds is asked once for all of them.
+    """
+    endpoint = request.scope.get("endpoint")
+    scopes: Iterable[str] = getattr(endpoint, OPERATION_SCOPES, _no_scopes)(request)
+    return scopes
+
+
+def _no_scopes(request: Request) -> Iterable[str]:
+    return ()
 
 
 def _checked_issuers(issuers: Iterable[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from fastapi_mcp_mrtr.auth.challenges import ChallengeError, augment_challenge
 from fastapi_mcp_mrtr.auth.principal import principal_key_bytes
-from fastapi_mcp_mrtr.auth.resource import ProtectedResource
+from fastapi_mcp_mrtr.auth.resource import OPERATION_SCOPES, ProtectedResource
 from fastapi_mcp_mrtr.errors import INVALID_REQUEST, MCPError
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
 from fastapi_mcp_mrtr.protocol.inbound import (
@@ -87,7 +87,8 @@ class MCPEndpoint:
         tree = Tree(dependant)
         solves = not tree.is_empty
         path = dependant.path or "/"
-        self._warn_of_other_resource(path)
+        if overrides_provider is not None:  # it is in an app, so no prefix is still to come
+            self._warn_of_other_resource(path)
 
         async def handle(request: Request) -> Response:
             headers = RequestHeaders.read(request.scope["headers"])
@@ -102,35 +103,44 @@ class MCPEndpoint:
                     response = await self._serve(headers, principal, dependencies)
             except ChallengeError as challenge:
                 return challenge.response()
+            except HTTPException as raised:
+                raise augment_challenge(raised, self._metadata_url) from None
             _carry_over_headers(dependencies, response)
             response.background = dependencies.background
             return response
 
         return handle
 
+    def operation_scopes(self, request: Request) -> tuple[str, ...]:
+        """What the handler needs that the headers name, before the body says the same."""
+        headers = RequestHeaders.read(request.scope["headers"])
+        try:
+            name = headers.require_decoded("Mcp-Name")
+        except MCPError:
+            return ()
+        return self._server.scopes_of(headers.mcp_method, name)
+
     async def _authenticate(
         self, headers: RequestHeaders, dependencies: RequestDependencies, tree: Tree
     ) -> Any:
         """Solve the route's dependencies, the principal among them."""
-        try:
-            if headers.mcp_method != "subscriptions/listen":
+        if headers.mcp_method != "subscriptions/listen":
+            values = await dependencies.solve(tree)
+        else:
+            # A subscription lasts for hours; what its dependencies hold open must not.
+            async with dependencies:
                 values = await dependencies.solve(tree)
-            else:
-                # A subscription lasts for hours; what its dependencies hold open must not.
-                async with dependencies:
-                    values = await dependencies.solve(tree)
-        except ChallengeError:
-            raise
-        except HTTPException as refusal:
-            raise augment_challenge(refusal, self._metadata_url) from None
         if self._resource is not None:
             # Handlers get what the token says, never the token: nobody can pass it on.
             hide_authorization(dependencies.request)
+            headers.forget("authorization")
         return values.get("principal")
 
     def _warn_of_other_resource(self, path: str) -> None:
         """Say so at start-up if clients will not find the resource where they call."""
-        if self._resource is not None and not self._resource.resource_path.endswith(path):
+        if self._resource is None:
+            return
+        if not self._resource.resource_path.rstrip("/").endswith(path.rstrip("/")):
             logger.warning(
                 "The endpoint is at %s, but ProtectedResource(resource=%r) does not end in that "
                 "path: clients compare the two and refuse",
@@ -294,6 +304,7 @@ def endpoint_function(endpoint: MCPEndpoint, principal: Any) -> Callable[..., Aw
         parameters.append(_parameter("principal", Any, principal))
     mcp.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     mcp.mcp_endpoint = endpoint  # type: ignore[attr-defined]
+    setattr(mcp, OPERATION_SCOPES, endpoint.operation_scopes)
     return mcp
 
 

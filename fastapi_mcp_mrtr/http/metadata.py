@@ -1,9 +1,19 @@
 """The routes of RFC 9728: where clients learn which authorization server a resource trusts."""
 
+from typing import Final
+
 from fastapi import APIRouter, Response, params
 
 from fastapi_mcp_mrtr.auth.resource import ProtectedResource
 from fastapi_mcp_mrtr.server.injection import callables_below
+
+# Browser clients name the protocol's version in a header, and so ask before they fetch.
+_PREFLIGHT: Final = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET",
+    "Access-Control-Allow-Headers": "*",
+    "Access-Control-Max-Age": "3600",
+}
 
 
 def protected_resource(principal: params.Depends | None) -> ProtectedResource | None:
@@ -23,6 +33,10 @@ def well_known_router(resource: ProtectedResource) -> APIRouter:
     async def metadata() -> Response:
         return resource.metadata_response()
 
+    async def preflight() -> Response:
+        return Response(status_code=204, headers=_PREFLIGHT)
+
     for path in dict.fromkeys([resource.metadata_path, resource.root_metadata_path]):
         router.add_api_route(path, metadata, methods=["GET", "HEAD"])
+        router.add_api_route(path, preflight, methods=["OPTIONS"])
     return router

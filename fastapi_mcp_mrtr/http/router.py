@@ -1,10 +1,12 @@
 """`MCPRouter`: what a FastAPI user creates, decorates handlers with and includes."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypedDict
 
 from fastapi import APIRouter, Depends, params
+from starlette.types import Lifespan
 
 from fastapi_mcp_mrtr.server.access import Access
 from fastapi_mcp_mrtr.server.dispatch import MCPServer
@@ -217,6 +219,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         self.add_api_route(
             path, function, methods=["POST"], route_class_override=MCPRoute, **OPERATION
         )
+        self.lifespan_context = _checking_routes_first(self.lifespan_context)
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -290,6 +293,22 @@ def find_router(app: Any, path: str = "/mcp") -> MCPRouter:
         if route_path.rstrip("/") == path.rstrip("/"):
             return router
     raise LookupError(f"No MCPRouter at {path!r}; there are: {', '.join(routers) or 'none'}")
+
+
+def _checking_routes_first(lifespan: Lifespan[Any]) -> Lifespan[Any]:
+    """The same, once the app has built its routes: what they warn of is said at start-up.
+
+    FastAPI would build them for the first request, and does where no lifespan runs.
+    """
+
+    @asynccontextmanager
+    async def checking(app: Any) -> AsyncIterator[Any]:
+        for _ in iter_endpoints(app):
+            pass
+        async with lifespan(app) as state:
+            yield state
+
+    return checking
 
 
 def _dependency(principal: Callable[..., Any] | params.Depends | None) -> Any:

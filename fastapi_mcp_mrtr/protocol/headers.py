@@ -37,7 +37,7 @@ class RequestHeaders:
 
     __slots__ = ("_values", "conflicts")
 
-    def __init__(self, values: Mapping[bytes, bytes], conflicts: frozenset[str]) -> None:
+    def __init__(self, values: dict[bytes, bytes], conflicts: frozenset[str]) -> None:
         self._values = values
         self.conflicts = conflicts
 
@@ -69,6 +69,10 @@ class RequestHeaders:
     def _text(self, name: bytes) -> str | None:
         value = self._values.get(name)
         return None if value is None else value.strip(b" \t").decode("latin-1")
+
+    def forget(self, name: str) -> None:
+        """Drop a header, its name given in lower case, that nobody is to read any more."""
+        self._values.pop(name.encode("latin-1"), None)
 
     @property
     def origin(self) -> str | None:

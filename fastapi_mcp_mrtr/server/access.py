@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from fastapi_mcp_mrtr.auth.challenges import ChallengeError, insufficient_scope
 from fastapi_mcp_mrtr.auth.resource import ProtectedResource
-from fastapi_mcp_mrtr.auth.scopes import missing_scopes, union_scopes
+from fastapi_mcp_mrtr.auth.scopes import checked_scopes, missing_scopes, union_scopes
 from fastapi_mcp_mrtr.auth.token import VerifiedToken
 
 from .calls import Call
@@ -45,9 +45,14 @@ class Access:
         """Refuse to register a handler whose scopes nobody could check.
 
         Raises:
-            ValueError: it needs scopes, and nothing says which ones a caller has.
+            ValueError: it needs scopes, and nothing says which ones a caller has; or those of its
+                `Security` are none that a challenge may name.
         """
-        if entry.settings.scopes and not self._has_source:
+        if self._has_source:
+            checked_scopes(
+                f"Security(...) of {entry.kind} {entry.name!r}", entry.settings.security_scopes
+            )
+        elif entry.settings.scopes:
             raise ValueError(f"{entry.kind} {entry.name!r} needs scopes. {_REMEDY}")
 
     def authorize(self, call: Call, entry: Entry) -> None:
@@ -69,6 +74,10 @@ class Access:
     def is_hidden(self, call: Call, entry: Entry) -> bool:
         """Whether the handler does not exist for this caller."""
         return entry.settings.visibility == "authorized" and not self.allows(call, entry)
+
+    def scopes_shown(self, entry: Entry) -> tuple[str, ...]:
+        """What everybody may know that a handler needs."""
+        return () if entry.settings.visibility == "authorized" else _required(entry)
 
     def _missing(self, call: Call, required: tuple[str, ...]) -> tuple[str, ...]:
         if self._scopes_of is not None:

@@ -240,6 +240,18 @@ class MCPServer:
         self._access.authorize(call, entry)
         return entry
 
+    def scopes_of(self, method: str | None, name: str) -> tuple[str, ...]:
+        """What a challenge names for a handler; nothing, for one that may be hidden."""
+        entry: Entry | None = None
+        match method:
+            case "tools/call":
+                entry = self._registry.tools.get(name)
+            case "prompts/get":
+                entry = self._registry.prompts.get(name)
+            case "resources/read":
+                entry, _ = self._registry.match_resource(name) or (None, None)
+        return () if entry is None else self._access.scopes_shown(entry)
+
     def expires_in(self, call: Call, *, at_most: float) -> float:
         """Seconds until the access token of a request expires."""
         token = self._access.token(call)

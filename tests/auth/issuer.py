@@ -176,10 +176,16 @@ def nobody() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def serve(app: Any) -> AsyncIterator[str]:
+async def serve(app: Any, **settings: Any) -> AsyncIterator[str]:
     """The app behind uvicorn on loopback, in this event loop. Yields its address."""
-    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, log_level="trace")
-    server = uvicorn.Server(config)
+    settings = {
+        "ws": "none",
+        "lifespan": "off",
+        "log_config": None,
+        "log_level": "trace",
+    } | settings
+    config = uvicorn.Config(app, **settings)
+    server = _Server(config)
     # Created with its protocol, without which asyncio would not set TCP_NODELAY.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
@@ -190,4 +196,16 @@ async def serve(app: Any) -> AsyncIterator[str]:
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             finally:
-                server.should_exit = True
+                server.told_to_stop.set()
+
+
+class _Server(uvicorn.Server):
+    """Stops when it is told to, and not at the next of its ten looks a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.told_to_stop = anyio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.told_to_stop.wait()
