@@ -81,6 +81,7 @@ class MCPEndpoint:
         self._resource = resource
         self._metadata_url = metadata_url
         self._anonymous = principal_key_bytes(None)
+        self._paths: set[str] = set()
 
     def handler(self, dependant: Dependant, overrides_provider: Any) -> Handler:
         """What answers requests where the route is included with these dependencies."""
@@ -138,8 +139,9 @@ class MCPEndpoint:
 
     def _warn_of_other_resource(self, path: str) -> None:
         """Say so at start-up if clients will not find the resource where they call."""
-        if self._resource is None:
+        if self._resource is None or path in self._paths:
             return
+        self._paths.add(path)  # FastAPI asks again whenever routes change
         if not self._resource.resource_path.rstrip("/").endswith(path.rstrip("/")):
             logger.warning(
                 "The endpoint is at %s, but ProtectedResource(resource=%r) does not end in that "

@@ -25,7 +25,8 @@ from fastapi_mcp_mrtr.state.security import StateSecurity
 from .endpoint import MCPEndpoint, MCPRoute, endpoint_function
 from .exchange import StreamSettings
 from .metadata import protected_resource, well_known_router
-from .openapi import OPERATION
+from .openapi import OPERATION, UNAUTHENTICATED
+from .operations import HandlerOperations
 from .origin import OriginPolicy
 
 _BROWSER_HEADERS: Final = (
@@ -108,6 +109,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         allowed_hosts: hosts whose own pages may call, such as `api.example.com`.
         keep_alive: seconds between the comments that keep a quiet stream open.
         shutdown_grace: seconds a streaming call may go on after the server was told to stop.
+        openapi_tools: `False` shows only the endpoint in `/docs`, not what is behind it.
         clock: seconds since the epoch; for tests.
         router_options: everything `APIRouter` takes: `prefix`, `tags`, `dependencies`, ...
 
@@ -145,6 +147,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         allowed_hosts: Iterable[str] = (),
         keep_alive: float = 15.0,
         shutdown_grace: float = 5.0,
+        openapi_tools: bool = True,
         clock: Callable[[], float] = time.time,
         **router_options: Any,
     ) -> None:
@@ -216,10 +219,31 @@ class MCPRouter(APIRouter, HandlerGroup):
         )
         function = endpoint_function(endpoint, principal_depends)
         function.mcp_router = self  # type: ignore[attr-defined]
+        operation = dict(OPERATION)
+        if principal_depends is not None:
+            operation["responses"] = {**operation["responses"], **UNAUTHENTICATED}
         self.add_api_route(
-            path, function, methods=["POST"], route_class_override=MCPRoute, **OPERATION
+            path, function, methods=["POST"], route_class_override=MCPRoute, **operation
         )
+        if openapi_tools:
+            self._show_handlers(path, principal_depends, resource.scopes if resource else ())
         self.lifespan_context = _checking_routes_first(self.lifespan_context)
+
+    def _show_handlers(
+        self, path: str, principal: params.Depends | None, scopes: tuple[str, ...]
+    ) -> None:
+        """Have an operation in OpenAPI for each handler, grouped below the router's first tag."""
+        tags = self.tags
+        operations = HandlerOperations(
+            self._registry,
+            path=path,
+            tag=str(tags[0]) if tags else self.name,
+            principal=principal,
+            scopes=scopes,
+        )
+        self.tags = []  # an operation with two tags is shown twice
+        self.include_router(operations.routes)
+        self.tags = tags
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -178,6 +178,14 @@ def decode_value(raw: str) -> str:
     return text
 
 
+def encode_value(text: str) -> str:
+    """The text as a header value: itself where that is safe, else its Base64 form."""
+    visible = text.isascii() and text.isprintable() and text == text.strip(" ")
+    if visible and not text.startswith(_SENTINEL_START):
+        return text
+    return _SENTINEL_START + b64encode(text.encode()).decode() + _SENTINEL_END
+
+
 def _is_plain(value: str) -> bool:
     """Only visible ASCII, space and tab (RFC 9110 §5.5)."""
     return value.isascii() and (value.isprintable() or value.replace("\t", " ").isprintable())
@@ -224,7 +232,7 @@ def check_param_headers(
         MCPError: -32020, naming the header; never the value, which may be confidential.
     """
     for param in tool_params:
-        value = _value_at(param.path, arguments)
+        value = value_at(param.path, arguments)
         if value is None:
             if headers.get(param.full_name.lower()) is not None:
                 raise header_mismatch(
@@ -238,7 +246,8 @@ def check_param_headers(
             )
 
 
-def _value_at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> Any:
+def value_at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> Any:
+    """The argument that a chain of property names leads to; None if there is none."""
     value: Any = arguments
     for name in path:
         if not isinstance(value, Mapping):

@@ -63,11 +63,11 @@ class Access:
                 401, to the anonymous.
         """
         if not self.allows(call, entry):
-            raise self._refusal(call, _required(entry))
+            raise self._refusal(call, required_scopes(entry))
 
     def allows(self, call: Call, entry: Entry) -> bool:
         """Whether the caller has all scopes of the handler."""
-        required = _required(entry)
+        required = required_scopes(entry)
         # Without a source there are only scopes of `Security`, which that dependency checks itself.
         return not (required and self._has_source and self._missing(call, required))
 
@@ -103,7 +103,8 @@ class Access:
         )
 
 
-def _required(entry: Entry) -> tuple[str, ...]:
+def required_scopes(entry: Entry) -> tuple[str, ...]:
+    """What a caller needs for a handler, beyond the scopes of every request."""
     settings = entry.settings
     if not settings.security_scopes:
         return settings.scopes

@@ -129,7 +129,7 @@ class HandlerGroup:
         def register(call: F) -> F:
             tool_name = checked_name(_name(name, call))
             signature = read_signature(call)
-            declared_asks(call)
+            asks = tuple(declared_asks(call))
             where = f"Tool {tool_name!r}"
             output = ToolOutput.of(signature.result if structured else None, where=where)
             definition = _definition(
@@ -153,6 +153,7 @@ class HandlerGroup:
                     _settings(settings, signature),
                     output,
                     headers,
+                    asks=asks,
                 )
             )
             return call
@@ -211,7 +212,7 @@ class HandlerGroup:
         def register(call: F) -> F:
             prompt_name = checked_name(_name(name, call))
             signature = read_signature(call)
-            declared_asks(call)
+            asks = tuple(declared_asks(call))
             definition = _definition(
                 name=prompt_name,
                 title=title,
@@ -221,7 +222,9 @@ class HandlerGroup:
                 _meta=meta,
             )
             self._registry.add(
-                PromptEntry(prompt_name, definition, signature, _settings(settings, signature))
+                PromptEntry(
+                    prompt_name, definition, signature, _settings(settings, signature), asks=asks
+                )
             )
             return call
 
@@ -282,7 +285,7 @@ class HandlerGroup:
 
         def register(call: F) -> F:
             signature = read_signature(call)
-            declared_asks(call)
+            asks = tuple(declared_asks(call))
             _require_variables(uri, template, signature)
             definition = _definition(
                 **{"uriTemplate" if template else "uri": uri},
@@ -305,6 +308,7 @@ class HandlerGroup:
                     cache_ttl_ms,
                     cache_scope,
                     template,
+                    asks=asks,
                 )
             )
             return call

@@ -7,13 +7,14 @@ functions, which need little of that, are called directly. Knows nothing of MCP.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Final, Self, get_origin
 
-from fastapi import Request, Response, params
+from fastapi import APIRouter, Request, Response, params
 from fastapi.dependencies.models import (
     Dependant,
     _get_cache_key,
@@ -34,11 +35,13 @@ from fastapi.routing import _effective_route_context_var as _effective_route
 from fastapi.security import SecurityScopes
 from starlette.background import BackgroundTasks
 from starlette.requests import HTTPConnection
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Match, Mount
+from starlette.types import Scope
 
 __all__ = [
     "Dependant",
     "Dependencies",
+    "DocumentedRoutes",
     "RequestDependencies",
     "Tree",
     "effective_parts",
@@ -100,6 +103,10 @@ class Dependencies:
             """What `Security(..., scopes=[...])` anywhere in the tree asks for."""
         except (FastAPIError, AssertionError) as error:
             raise TypeError(f"FastAPI cannot resolve a dependency: {error}") from error
+
+    def documented(self) -> params.Depends:
+        """All of them as one dependency of a route, for its OpenAPI operation."""
+        return params.Depends(self._stand_in)
 
     def at(self, path: str) -> "Tree":
         """What there is to solve where the endpoint's path is `path`.
@@ -427,3 +434,46 @@ def iter_endpoints(app: Any) -> Iterator[tuple[str, Callable[..., Awaitable[Any]
                 yield (context.path or "") + path, endpoint
         elif context.path is not None and context.endpoint is not None:
             yield context.path, context.endpoint
+
+
+class DocumentedRoutes(APIRouter):
+    """Routes for OpenAPI alone: made by `build` when a document is, and never matched.
+
+    FastAPI walks through all routes whenever a router is included, which is not to cost the app's
+    start; and it counts versions of them, on every request too, which is not to cost calls. So
+    there are none until an app asks for the version, as it does before it makes the document.
+    """
+
+    def __init__(self, build: Callable[[], Iterable[BaseRoute]]) -> None:
+        self._build = build
+        self._numbers = itertools.count(1)
+        self._number = 0
+        self._wanted = False
+        self._built: tuple[int, list[BaseRoute]] = (0, [])
+        super().__init__()
+
+    def changed(self) -> None:
+        """Have the routes made anew. Callable from any thread."""
+        self._number = next(self._numbers)
+
+    def _get_routes_version(self, seen: set[int] | None = None) -> int:
+        # `seen` has the routers above: the one this is part of, and what that is included in.
+        if not self._wanted and seen is not None and len(seen) > 1:
+            self._wanted = True
+            self.changed()
+        return self._number
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """No path. A request for `/mcp%23tool=x` would find the route of `/mcp#tool=x`."""
+        return Match.NONE, {}
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        number = self._number
+        if self._wanted and self._built[0] != number:
+            self._built = (number, list(self._build()))
+        return self._built[1]
+
+    @routes.setter
+    def routes(self, routes: list[BaseRoute]) -> None:
+        """What Starlette's constructor sets: none."""

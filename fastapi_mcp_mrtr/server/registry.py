@@ -6,10 +6,11 @@ runs no handler.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal
 
 from fastapi_mcp_mrtr.protocol.headers import ParamHeader
+from fastapi_mcp_mrtr.rounds.questions import DeclaredAsk
 
 from .results import ToolOutput
 from .signature import HandlerSignature, handler_name
@@ -58,6 +59,8 @@ class Entry:
     definition: Mapping[str, Any]
     signature: HandlerSignature
     settings: Settings
+    asks: tuple[DeclaredAsk, ...] = field(default=(), kw_only=True)
+    """The forms that its source shows, for documentation."""
 
 
 @dataclass(frozen=True, slots=True)

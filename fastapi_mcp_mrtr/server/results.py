@@ -20,7 +20,7 @@ from mcp_types import (
     TextResourceContents,
 )
 from pydantic import BaseModel, TypeAdapter
-from pydantic_core import from_json, to_json, to_jsonable_python
+from pydantic_core import CoreSchema, from_json, to_json, to_jsonable_python
 
 from fastapi_mcp_mrtr.errors import HandlerError
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode
@@ -70,6 +70,11 @@ class ToolOutput:
             return cls(json_schema(adapter, serialized=True), adapter)
         except PYDANTIC_REFUSES as error:
             raise TypeError(f"{where}: the return type has no JSON Schema: {error}") from error
+
+    @property
+    def core_schema(self) -> CoreSchema | None:
+        """What pydantic makes `schema` of."""
+        return None if self._adapter is None else self._adapter.core_schema
 
     def render(self, value: Any) -> dict[str, Any]:
         """The members of a `CallToolResult` for `value`.

@@ -68,7 +68,7 @@ def json_schema(adapter: TypeAdapter[Any], *, serialized: bool) -> dict[str, Any
 class ArgumentsModel:
     """Validates the arguments a client sends and describes them as JSON Schema."""
 
-    __slots__ = ("_renamed", "_validate", "names", "schema")
+    __slots__ = ("_renamed", "_validate", "core_schema", "names", "schema")
 
     def __init__(self, name: str, parameters: list[inspect.Parameter]) -> None:
         taken = {parameter.name for parameter in parameters}
@@ -92,6 +92,7 @@ class ArgumentsModel:
         )
         self._renamed = renamed
         self._validate = model.__pydantic_validator__.validate_python
+        self.core_schema = model.__pydantic_core_schema__
         self.schema = json_schema(TypeAdapter(model), serialized=False)
         properties = self.schema.get("properties", ())
         if len(properties) != len(parameters):

@@ -15,6 +15,7 @@ from fastapi_mcp_mrtr.protocol.headers import (
     RequestHeaders,
     check_param_headers,
     decode_value,
+    encode_value,
 )
 
 
@@ -359,3 +360,20 @@ def test_no_header_and_no_argument_makes_the_check_fail_otherwise(
     param = ParamHeader("X", ("x",), kind)
     with suppress(MCPError):
         check_param_headers(RequestHeaders.read(raw), [param], {"x": value})
+
+
+@pytest.mark.parametrize(
+    "text", ["book_seat", "a b", "", "Müsli", " a", "a ", "a\tb", "=?base64?", "\n"]
+)
+def test_an_encoded_value_is_safe_and_decodes_to_its_text(text: str) -> None:
+    """spec: MUST encode what a header cannot carry (streamable-http §Value Encoding)."""
+    raw = encode_value(text)
+    assert raw.isascii()
+    assert raw.isprintable()
+    assert raw == raw.strip()
+    assert decode_value(raw) == text
+
+
+def test_a_plain_value_is_sent_as_it_is() -> None:
+    """spec: only what needs it is encoded (streamable-http §Value Encoding)."""
+    assert encode_value("book_seat 2") == "book_seat 2"
