@@ -77,7 +77,7 @@ class Access:
 
     def scopes_shown(self, entry: Entry) -> tuple[str, ...]:
         """What everybody may know that a handler needs."""
-        return () if entry.settings.visibility == "authorized" else _required(entry)
+        return () if entry.settings.visibility == "authorized" else required_scopes(entry)
 
     def _missing(self, call: Call, required: tuple[str, ...]) -> tuple[str, ...]:
         if self._scopes_of is not None:

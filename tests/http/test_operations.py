@@ -321,7 +321,14 @@ def test_responses_fit_what_is_documented() -> None:
         schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
         answer = json.loads(try_out(app, path, operation).text)
         jsonschema.validate(answer, {**schema, "components": components})
-    refused = try_out(app, path, operation, headers={"Mcp-Name": "another"})
+
+
+def test_refusals_fit_what_is_documented() -> None:
+    """Decision: 400 carries a JSON-RPC error."""
+    app = served(desk())
+    components = document(app)["components"]
+    operation = operations(app)["/mcp#tool=status"]
+    refused = try_out(app, "/mcp", operation, headers={"Mcp-Name": "another"})
     schema = operation["responses"]["400"]["content"]["application/json"]["schema"]
     assert refused.status_code == 400
     jsonschema.validate(json.loads(refused.text), {**schema, "components": components})
