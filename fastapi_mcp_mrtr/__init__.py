@@ -42,12 +42,15 @@ from .server.groups import HandlerGroup
 from .server.param_headers import MCPHeader
 from .server.signature import Complete
 from .state import ledger as _ledger
+from .state import sessions as _sessions
 from .state.codec import AESGCMCodec, RequestStateCodec
 from .state.keys import KeyRing, Secret
 from .state.ledger import Ledger, LedgerUnavailable, MemoryLedger
+from .state.sessions import MemorySessionStore, SessionStore, SessionStoreUnavailable
 
 if TYPE_CHECKING:
     from .state.ledger import RedisLedger, SQLLedger
+    from .state.sessions import RedisSessionStore
 
 __all__ = [
     "AESGCMCodec",
@@ -68,16 +71,20 @@ __all__ = [
     "MCPHeader",
     "MCPRouter",
     "MemoryLedger",
+    "MemorySessionStore",
     "MissingClientCapability",
     "NondeterminismError",
     "ProtectedResource",
     "RedisLedger",
+    "RedisSessionStore",
     "RequestStateCodec",
     "RequestStateError",
     "RequestStateTooLarge",
     "Rounds",
     "SQLLedger",
     "Secret",
+    "SessionStore",
+    "SessionStoreUnavailable",
     "SyncRounds",
     "Titles",
     "ToolError",
@@ -94,17 +101,21 @@ __all__ = [
     "step",
 ]
 
-_LAZY: Final = {"RedisLedger": "redis", "SQLLedger": "sqlalchemy"}
-"""Names that are imported when they are asked for, and the package that an extra brings for it."""
+_LAZY: Final = {
+    "RedisLedger": (_ledger, "redis"),
+    "RedisSessionStore": (_sessions, "redis"),
+    "SQLLedger": (_ledger, "sqlalchemy"),
+}
+"""Names that are imported when they are asked for, whence, and what an extra brings for it."""
 
 if not TYPE_CHECKING:  # to a type checker every misspelt name would pass for one of them
     # `from fastapi_mcp_mrtr import *` is not to fail for want of an extra.
-    __all__ = [name for name in __all__ if name not in _LAZY or find_spec(_LAZY[name])]
+    __all__ = [name for name in __all__ if name not in _LAZY or find_spec(_LAZY[name][1])]
 
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(_ledger, name)
+        return getattr(_LAZY[name][0], name)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_LAZY})

@@ -156,9 +156,9 @@ def test_ledgers_that_need_an_extra_are_imported_when_they_are_asked_for() -> No
     """Importing the package brings neither driver. decision"""
     code = """
 import sys, fastapi_mcp_mrtr
-listed = {"RedisLedger", "SQLLedger"}
+listed = {"RedisLedger", "RedisSessionStore", "SQLLedger"}
 print(listed <= set(dir(fastapi_mcp_mrtr)), listed <= set(fastapi_mcp_mrtr.__all__))
-from fastapi_mcp_mrtr import RedisLedger
+from fastapi_mcp_mrtr import RedisLedger, RedisSessionStore
 print("redis" in sys.modules, "sqlalchemy" in sys.modules)
 from fastapi_mcp_mrtr import SQLLedger
 print("sqlalchemy" in sys.modules)
@@ -170,7 +170,11 @@ print("sqlalchemy" in sys.modules)
 
 @pytest.mark.parametrize(
     ("name", "package", "extra"),
-    [("RedisLedger", "redis", "redis"), ("SQLLedger", "sqlalchemy", "sql")],
+    [
+        ("RedisLedger", "redis", "redis"),
+        ("RedisSessionStore", "redis", "redis"),
+        ("SQLLedger", "sqlalchemy", "sql"),
+    ],
 )
 def test_a_missing_extra_is_named(name: str, package: str, extra: str) -> None:
     """Only by those who ask for it: a star import takes what there is. decision"""

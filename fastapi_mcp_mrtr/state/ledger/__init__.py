@@ -5,8 +5,9 @@
 """
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from fastapi_mcp_mrtr.state.extras import ask_for
 
 from .memory import MemoryLedger
 from .protocol import Answered, Claim, Claimed, Held, Ledger, LedgerUnavailable, Refused
@@ -38,13 +39,4 @@ _EXTRAS: Final[Mapping[str, str]] = {
 
 
 def __getattr__(name: str) -> Any:
-    extra = _EXTRAS.get(name)
-    if extra is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f".{extra}", __name__), name)
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"{name} needs the extra [{extra}]: pip install 'fastapi-mcp-mrtr[{extra}]' "
-            f"({error.name} is not installed)"
-        ) from error
+    return ask_for(name, _EXTRAS, __name__)

@@ -6,48 +6,26 @@ alone and reads the clock of the server. The scripts use nothing that Valkey doe
 
 from __future__ import annotations
 
-import hashlib
-import re
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    ClusterDownError,
-    ConnectionError,
-    DataError,
-    NoScriptError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    TimeoutError,
-    TryAgainError,
+
+from fastapi_mcp_mrtr.state.redis_client import RedisClient, Script, describe
+from fastapi_mcp_mrtr.state.remote import Remote
+
+from .protocol import (
+    Answered,
+    Claim,
+    Claimed,
+    LedgerUnavailable,
+    Refused,
+    Status,
+    held,
+    milliseconds,
+    new_owner,
 )
 
-from .protocol import Answered, Claim, Claimed, Refused, Status, held, milliseconds, new_owner
-from .remote import Failure, PerLoop, Remote
-
-# A restart, a failover, a resharding. What the client says itself,
-_CLIENTS: Final = (ConnectionError, TimeoutError, RedisClusterException, OSError)
-# what the server says, as the client names it,
-_MAY_PASS: Final = (ReadOnlyError, ClusterDownError, TryAgainError)
-# and its code where the client has no name for it, which not every kind and version has.
-_CODES_THAT_PASS: Final = ("CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
-_NEVER_PASSES: Final = (AuthenticationError, AuthorizationError)
-_CODE: Final = re.compile(r"[A-Z]{2,}(?= )")
-"""How most errors of a server begin. The rest of the line may quote the command."""
-
-
-class _Script:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-_CLAIM: Final = _Script("""
+_CLAIM: Final = Script("""
 -- round, fingerprint, owner, lease, ttl
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -95,7 +73,7 @@ end
 local running = status == 'claimed' or status == 'taken over'
 """
 
-_RENEW: Final = _Script(f"""{_IF_OWNED}
+_RENEW: Final = Script(f"""{_IF_OWNED}
 if not running then
   return 0
 end
@@ -109,7 +87,7 @@ end
 return 1
 """)
 
-_ANSWER: Final = _Script(f"""{_IF_OWNED}
+_ANSWER: Final = Script(f"""{_IF_OWNED}
 if running then
   redis.call('HSET', KEYS[1], 'status', 'answered', 'response', ARGV[3])
   redis.call('PEXPIRE', KEYS[1], ARGV[4])
@@ -119,7 +97,7 @@ end
 return redis.call('HGET', KEYS[1], 'response') == ARGV[3] and 1 or 0
 """)
 
-_RELEASE: Final = _Script(f"""{_IF_OWNED}
+_RELEASE: Final = Script(f"""{_IF_OWNED}
 if running then
   local ran = ARGV[3] == '1' or status == 'taken over'
   redis.call('HSET', KEYS[1], 'status', ran and 'lapsed' or 'open', 'owner', '')
@@ -151,10 +129,11 @@ class RedisLedger:
         prefix: str = "mcp:flow:",
         timeout: float = 5.0,
     ) -> None:
-        self._given = None if isinstance(client_or_url, str) else client_or_url
-        self._made = PerLoop(lambda: _client(cast(str, client_or_url)), Redis.aclose)
+        self._client = RedisClient(client_or_url)
         self._prefix = prefix
-        self._remote = Remote("Redis", timeout=timeout, describe=_describe)
+        self._remote = Remote(
+            "Redis", timeout=timeout, describe=describe, unavailable=LedgerUnavailable
+        )
 
     async def claim(
         self, flow: str, round: int, fingerprint: str, *, lease: float, ttl: float
@@ -196,35 +175,12 @@ class RedisLedger:
     async def aclose(self) -> None:
         """See `Ledger`. A client that was handed in stays open."""
         await self._remote.settle()
-        await self._made.aclose()
+        await self._client.aclose()
 
-    async def _changes(self, script: _Script, flow: str, *arguments: bytes | str | int) -> bool:
+    async def _changes(self, script: Script, flow: str, *arguments: bytes | str | int) -> bool:
         done: int = await self._remote.call(lambda: self._run(script, flow, *arguments))
         return done == 1
 
-    async def _run(self, script: _Script, flow: str, *arguments: bytes | str | int) -> Any:
-        client = await self._made.get() if self._given is None else self._given
+    async def _run(self, script: Script, flow: str, *arguments: bytes | str | int) -> Any:
         # The braces are what a cluster hashes; with one key it is good to have and no duty.
-        key = f"{self._prefix}{{{flow}}}"
-        # A response is no text, whatever the client was told about decoding.
-        raw = {"NEVER_DECODE": True}
-        try:
-            return await client.execute_command("EVALSHA", script.sha, 1, key, *arguments, **raw)
-        except NoScriptError:
-            return await client.execute_command("EVAL", script.text, 1, key, *arguments, **raw)
-
-
-def _client(url: str) -> Redis:
-    # Repeating is done here, with one deadline for everything.
-    return Redis.from_url(url, retry=Retry(NoBackoff(), 0))
-
-
-def _describe(error: Exception) -> Failure | None:
-    is_stores = isinstance(error, RedisError | RedisClusterException | OSError)
-    if not is_stores or isinstance(error, DataError):
-        return None
-    if isinstance(error, _CLIENTS) and not isinstance(error, _NEVER_PASSES):
-        return Failure(f"{type(error).__name__}: {error}", True)
-    code = _CODE.match(str(error))
-    may_pass = isinstance(error, _MAY_PASS) or (code is not None and code[0] in _CODES_THAT_PASS)
-    return Failure(f"{type(error).__name__}{f' {code[0]}' if code else ''}", may_pass)
+        return await self._client.run(script, [f"{self._prefix}{{{flow}}}"], *arguments)

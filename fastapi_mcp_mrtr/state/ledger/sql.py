@@ -31,6 +31,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from fastapi_mcp_mrtr.state.remote import Failure, PerLoop, Remote
+
 from .protocol import (
     RUNNING,
     Answered,
@@ -45,7 +47,6 @@ from .protocol import (
     presented,
     unclaimed,
 )
-from .remote import Failure, PerLoop, Remote
 from .schema import SWEPT_AT_ONCE, TABLE, Statements, flows_table
 
 __all__ = ["SQLLedger", "flows_table"]
@@ -129,7 +130,9 @@ class SQLLedger:
         self._create_table = create_table
         self._sweep_interval = sweep_interval
         self._clock = clock
-        self._remote = Remote("SQL", timeout=timeout, describe=self._describe)
+        self._remote = Remote(
+            "SQL", timeout=timeout, describe=self._describe, unavailable=LedgerUnavailable
+        )
 
     async def claim(
         self, flow: str, round: int, fingerprint: str, *, lease: float, ttl: float

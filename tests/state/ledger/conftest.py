@@ -1,6 +1,6 @@
-"""The stores, started once for a test run and only if a test asks for them."""
+"""Each store in turn."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,28 +10,6 @@ from .backends import Backend, OpenBackend
 from .services import PostgresServer, RedisServer
 
 STORES = ["memory", "sqlite", "redis", "redis_cluster", "postgres"]
-
-
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def redis_cluster_server() -> Iterator[RedisServer]:
-    """A cluster of one, which refuses what a cluster refuses."""
-    with RedisServer(cluster=True) as server:
-        server.say("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-        while "cluster_state:ok" not in server.say("CLUSTER", "INFO"):
-            pass
-        yield server
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
 
 
 @pytest.fixture(params=STORES)

@@ -258,7 +258,7 @@ def test_a_loop_for_each_request(redis_server: RedisServer) -> None:
     again = asyncio.run(ledger.claim("f", 0, "x", lease=LEASE, ttl=TTL))
     assert again == Answered(b"yes")
     gc.collect()  # a connection that was left open would be told of here, as an error
-    assert not ledger._made._lives
+    assert not ledger._client._made._lives
 
 
 # ------------------------------------------------------------------------------ what is wrong
@@ -312,4 +312,4 @@ def test_abandoned_claims_end_with_the_loop(redis_server: RedisServer) -> None:
 
     asyncio.run(leave())
     gc.collect()  # a task that is still pending would be told of here, as an error
-    assert not ledger._made._lives
+    assert not ledger._client._made._lives

@@ -5,8 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from redis.asyncio import Redis, RedisCluster
+
 from fastapi_mcp_mrtr.state.sessions import MemorySessionStore, SessionStore
-from tests.state.ledger.backends import FakeClock
+from fastapi_mcp_mrtr.state.sessions.redis import RedisSessionStore
+from tests.state.ledger.backends import PATIENCE, FakeClock, unique
 
 
 class Backend(Protocol):
@@ -52,3 +55,55 @@ class InMemory:
 async def in_memory() -> AsyncIterator[Backend]:
     clock = FakeClock()
     yield InMemory(clock, MemorySessionStore(clock=clock))
+
+
+@dataclass
+class InRedis:
+    client: "Redis | RedisCluster"
+    prefix: str
+    store: RedisSessionStore
+    other: RedisSessionStore
+
+    async def keys(self) -> list[bytes]:
+        found: list[bytes] = [key async for key in self.client.scan_iter(f"{self.prefix}*")]
+        return found
+
+    async def advance(self, seconds: float) -> None:
+        for key in await self.keys():
+            left = await self.client.pttl(key)
+            assert left > 0
+            await self.client.pexpire(key, left - int(seconds * 1000))
+
+    async def leftovers(self) -> int:
+        hubs = [await store._hubs.get() for store in (self.store, self.other)]
+        return len(await self.keys()) + sum(len(hub.listeners) for hub in hubs)
+
+
+@asynccontextmanager
+async def in_redis(url: str) -> AsyncIterator[Backend]:
+    prefix = unique("test:")
+    client, store, other = (
+        Redis.from_url(url),
+        *(RedisSessionStore(url, prefix=prefix, timeout=PATIENCE) for _ in "ab"),
+    )
+    try:
+        yield InRedis(client, prefix, store, other)
+    finally:
+        for each in (store, other, client):
+            await each.aclose()
+
+
+@asynccontextmanager
+async def in_redis_cluster(url: str) -> AsyncIterator[Backend]:
+    prefix = unique("test:")
+    clients = [RedisCluster.from_url(url) for _ in range(3)]
+    store, other = (
+        RedisSessionStore(client, prefix=prefix, timeout=PATIENCE) for client in clients[1:]
+    )
+    try:
+        yield InRedis(clients[0], prefix, store, other)
+    finally:
+        for each in (store, other):
+            await each.aclose()
+        for client in clients:
+            await client.aclose()

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from .protocol import Claim, LedgerUnavailable
-
 T = TypeVar("T")
 
 # Seconds between two attempts: at once for a connection that was closed while it was idle, then
@@ -86,20 +84,26 @@ class _Attempts:
 
 
 class Remote:
-    """How a ledger talks to its store."""
+    """How a ledger or a session store talks to where it keeps things."""
 
     def __init__(
-        self, name: str, *, timeout: float, describe: Callable[[Exception], Failure | None]
+        self,
+        name: str,
+        *,
+        timeout: float,
+        describe: Callable[[Exception], Failure | None],
+        unavailable: type[Exception],
     ) -> None:
         self._name = name
         self._timeout = timeout
         self._describe = describe
+        self._unavailable = unavailable
         self._tasks: PerLoop[set[asyncio.Task[Any]]] = PerLoop(set, self._cancel)
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Return what the store answers.
 
-        Raises: LedgerUnavailable, when it does not.
+        Raises: the exception given as `unavailable`, when it does not.
         """
         attempts = _Attempts(f"no answer within {self._timeout:g} seconds")
         # A task of its own, which can be left to itself: a driver whose connection is silent may
@@ -116,16 +120,16 @@ class Remote:
                 task.cancel()
                 await self._keep(task)
             del task  # the error it ended with holds this frame
-        raise LedgerUnavailable(f"{self._name}: {attempts.failure}")
+        raise self._unavailable(f"{self._name}: {attempts.failure}")
 
     async def claim(
-        self, attempt: Callable[[], Awaitable[Claim]], give_up: Callable[[], Awaitable[None]]
-    ) -> Claim:
+        self, attempt: Callable[[], Awaitable[T]], give_up: Callable[[], Awaitable[None]]
+    ) -> T:
         """Call; if nobody will hear of the claim, give it up, so that none waits for its lease."""
         ended = asyncio.Event()
         ended.set()
 
-        async def noted() -> Claim:
+        async def noted() -> T:
             ended.clear()
             try:
                 return await attempt()
@@ -134,7 +138,7 @@ class Remote:
 
         try:
             return await self.call(noted)
-        except (asyncio.CancelledError, LedgerUnavailable):
+        except (asyncio.CancelledError, self._unavailable):
             if len(await self._tasks.get()) < _MAX_ABANDONED:
                 await self.start(self._give_up(ended, give_up))
             raise
@@ -163,7 +167,7 @@ class Remote:
             # A driver may make an error of being cancelled.
             if attempts.is_left or not failure.may_pass:
                 # Without its cause: what a driver says may quote what was to be stored.
-                raise LedgerUnavailable(f"{self._name}: {failure.reason}")
+                raise self._unavailable(f"{self._name}: {failure.reason}")
             await asyncio.sleep(next(delays))
 
     async def _give_up(self, ended: asyncio.Event, give_up: Callable[[], Awaitable[None]]) -> None:
@@ -171,7 +175,7 @@ class Remote:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
                 await ended.wait()
-        with suppress(LedgerUnavailable):
+        with suppress(self._unavailable):
             await give_up()
 
     async def _keep(self, task: asyncio.Task[Any]) -> None:

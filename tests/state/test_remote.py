@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fastapi_mcp_mrtr.state.ledger.protocol import Claimed, LedgerUnavailable
-from fastapi_mcp_mrtr.state.ledger.remote import Failure, PerLoop, Remote
+from fastapi_mcp_mrtr.state.remote import Failure, PerLoop, Remote
 
-from .backends import PATIENCE
+from .ledger.backends import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ def describe(error: Exception) -> Failure | None:
 
 
 def remote(timeout: float = PATIENCE) -> Remote:
-    return Remote("Store", timeout=timeout, describe=describe)
+    return Remote("Store", timeout=timeout, describe=describe, unavailable=LedgerUnavailable)
 
 
 @pytest.fixture
