@@ -9,7 +9,6 @@ import inspect
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
@@ -37,11 +36,15 @@ from fastapi_mcp_mrtr.server.dispatch import SUPPORTED_VERSIONS, MCPServer
 from fastapi_mcp_mrtr.server.failures import internal_error
 from fastapi_mcp_mrtr.server.injection import (
     Dependant,
+    Handler,
     RequestDependencies,
     Tree,
     effective_parts,
     hide_authorization,
     keep_body,
+    keep_handler,
+    kept_handler,
+    read_body,
 )
 from fastapi_mcp_mrtr.server.subscriptions import Subscription
 
@@ -51,12 +54,12 @@ from .origin import OriginPolicy
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
 _EXCHANGE: Final = "fastapi_mcp_mrtr.exchange"
+_FAILED: Final = "fastapi_mcp_mrtr.failed"
 _LENGTH_DIGITS: Final = 18  # more digits than any body has bytes
 _SUBSCRIPTION_SECONDS: Final = 86_400.0  # a day; the event loop's timers take no infinity
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for a client that left; nobody reads it.
+_ACCEPT: Final = "application/json, text/event-stream"  # as the spec's example and most clients
 _STREAM_TYPES: Final = frozenset({"text/event-stream", "text/*", "*/*"})
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class MCPEndpoint:
@@ -153,15 +156,15 @@ class MCPEndpoint:
     async def _serve(
         self, headers: RequestHeaders, principal: Any, dependencies: RequestDependencies
     ) -> Response:
-        media_type = (headers.content_type or "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
+        if not _is_json(headers.content_type):
             message = "Content-Type must be application/json"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 415)
-        body = await self._read_body(headers, dependencies.request)
+        body = None
+        if not self._is_too_large(headers):
+            body = await read_body(dependencies.request, self._max_body_size)
         if body is None:
             message = f"The body is larger than {self._max_body_size} bytes"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 413)
-        keep_body(dependencies.request, body)
         match classify(headers, body, supported=SUPPORTED_VERSIONS):
             case InboundRequest() as message_in:
                 try:
@@ -192,20 +195,12 @@ class MCPEndpoint:
             return self._anonymous
         return principal_key_bytes(principal, self._principal_key)
 
-    async def _read_body(self, headers: RequestHeaders, request: Request) -> bytes | None:
-        """The body, or `None` when it is too large. Stops reading where that shows."""
+    def _is_too_large(self, headers: RequestHeaders) -> bool:
+        """Whether the request announces a larger body than there may be."""
         announced = headers.content_length or ""
-        if len(announced) > _LENGTH_DIGITS or (
+        return len(announced) > _LENGTH_DIGITS or (
             announced.isdecimal() and int(announced) > self._max_body_size
-        ):
-            return None
-        body = bytearray()
-        async with aclosing(request.stream()) as chunks:
-            async for chunk in chunks:
-                body += chunk
-                if len(body) > self._max_body_size:
-                    return None
-        return bytes(body)
+        )
 
     async def _respond(self, call: Call, exchange: HTTPExchange) -> Response:
         request_id = call.message.id
@@ -271,7 +266,9 @@ class MCPRoute(APIRoute):
 
     def get_route_handler(self) -> Any:
         endpoint: MCPEndpoint = self.endpoint.mcp_endpoint  # type: ignore[attr-defined]
-        return endpoint.handler(*effective_parts(self))
+        handler = endpoint.handler(*effective_parts(self))
+        keep_handler(self, handler)
+        return partial(_answer_by_way_of_fastapi, handler)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "OPTIONS":  # before authentication, which preflights cannot pass
@@ -281,7 +278,9 @@ class MCPRoute(APIRoute):
             return
         exchange = scope[_EXCHANGE] = HTTPExchange(receive, send)
         try:
-            await super().handle(scope, receive, send)
+            handler = kept_handler(self, scope) if scope["method"] in (self.methods or ()) else None
+            if handler is None or not await _answer(handler, scope, receive, send):
+                await super().handle(scope, receive, send)
         except (ClientDisconnect, ClientLeft) as left:
             reason = exchange.reason or (repr(left.__cause__) if left.__cause__ else None)
             why = f" ({reason})" if reason else ""
@@ -292,6 +291,34 @@ class MCPRoute(APIRoute):
         finally:
             # The server's `receive` may refer to the scope: a cycle, if it stayed.
             scope.pop(_EXCHANGE, None)
+
+
+async def _answer(handler: Handler, scope: Scope, receive: Receive, send: Send) -> bool:
+    """Answer a request. Whether it is; if not, `_answer_by_way_of_fastapi` will raise the reason.
+
+    Most requests take this short way. The way through FastAPI ends at the app's own answers to
+    exceptions.
+    """
+    request = Request(scope, receive, send)
+    try:
+        response = await handler(request)
+    except Exception as error:
+        scope[_FAILED] = request, error
+        return False
+    await response(scope, receive, send)
+    return True
+
+
+async def _answer_by_way_of_fastapi(handler: Handler, request: Request) -> Response:
+    failed = request.scope.pop(_FAILED, None)
+    if failed is None:
+        return await handler(request)
+    earlier, error = failed
+    keep_body(request, earlier)
+    try:
+        raise error
+    finally:
+        del failed, error  # its traceback holds this frame
 
 
 def endpoint_function(endpoint: MCPEndpoint, principal: Any) -> Callable[..., Awaitable[Response]]:
@@ -316,8 +343,16 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     )
 
 
+def _is_json(content_type: str | None) -> bool:
+    if content_type == "application/json":
+        return True
+    return (content_type or "").partition(";")[0].strip().lower() == "application/json"
+
+
 def _takes_stream(accept: str | None) -> bool:
     """Whether `Accept` has SSE. An absent one has not: the header is required, with both types."""
+    if accept == _ACCEPT:
+        return True
     for media_range in (accept or "").lower().split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
         if media_type in _STREAM_TYPES and not any(map(_REFUSES.fullmatch, parameters)):

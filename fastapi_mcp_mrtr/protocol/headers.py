@@ -18,6 +18,9 @@ _NO_CONFLICTS: Final[frozenset[str]] = frozenset()
 _SENTINEL_START: Final = "=?base64?"
 _SENTINEL_END: Final = "?="
 
+_LITERAL: Final = re.compile(r"(?!=\?base64\?)[!-~](?:[ -~]*[!-~])?")
+"""Text that is its own header value: printable ASCII, no blanks around it, no Base64 marker."""
+
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _DECIMAL: Final = re.compile(r"(-?[0-9]{1,16})(?:\.0+)?")
 _LARGEST_INTEGER: Final = 2**53 - 1
@@ -113,10 +116,7 @@ class RequestHeaders:
         `name` is in lower case. If it does not, `require` or `require_decoded` find out why.
         """
         return (
-            text.isascii()
-            and text.isprintable()
-            and not text.startswith((_SENTINEL_START, " "))
-            and not text.endswith(" ")
+            _LITERAL.fullmatch(text) is not None
             and not self.conflicts
             and self._values.get(name) == text.encode("ascii")
         )

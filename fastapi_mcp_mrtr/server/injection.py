@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import Any, Final, Self, get_origin
+from typing import Any, Final, NamedTuple, Self, get_origin
 
 from fastapi import APIRouter, Request, Response, params
 from fastapi.dependencies.models import (
@@ -30,24 +30,30 @@ from fastapi.exceptions import FastAPIError, RequestValidationError
 
 # Where an included route finds what `include_router` added to it (prefix, dependencies). Were it
 # gone, going on without would lose those dependencies, so the import is to fail.
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import APIRoute, iter_route_contexts, request_response
 from fastapi.routing import _effective_route_context_var as _effective_route
+from fastapi.routing import _get_scope_effective_route_context as _effective_route_of
 from fastapi.security import SecurityScopes
+from pydantic import ValidationError
 from starlette.background import BackgroundTasks
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.routing import BaseRoute, Match, Mount
-from starlette.types import Scope
+from starlette.types import Message, Scope
 
 __all__ = [
     "Dependant",
     "Dependencies",
     "DocumentedRoutes",
+    "Handler",
     "RequestDependencies",
     "Tree",
     "effective_parts",
     "is_dependency",
     "iter_endpoints",
     "keep_body",
+    "keep_handler",
+    "kept_handler",
+    "read_body",
 ]
 
 _INJECTED_TYPES: Final = (
@@ -57,6 +63,11 @@ _INJECTED_TYPES: Final = (
     SecurityScopes,
 )
 """Annotations that FastAPI fills by type."""
+
+_USUAL_APP: Final = f"{request_response.__qualname__}.<locals>.app"
+"""What FastAPI makes of a route's handler."""
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 _STACK_KEYS: Final = ("fastapi_inner_astack", "fastapi_function_astack")
 """Where `solve_dependencies` looks for the exit stacks of yield-dependencies."""
@@ -185,12 +196,22 @@ class _Plain:
     name: str | None
     cache_key: Any
     dependencies: "tuple[_Plain, ...]"
-    parameters: tuple[tuple[str, str | None, Any], ...]
-    """The attribute of the request, the name of the value there if it is a single one, the field.
-    """
+    parameters: "tuple[_Parameter, ...]"
     request_names: tuple[str, ...]
     scopes_name: str | None
     scopes: tuple[str, ...]
+
+
+class _Parameter(NamedTuple):
+    """A value to read of the request."""
+
+    source: str
+    """The attribute of the request."""
+    name: str | bytes | None
+    """What it is called there, in bytes if it is a header; `None` unless it is a single value."""
+    field: Any
+    validate: Callable[..., Any] | None
+    """pydantic's own, for a single value: what the field's does besides is for errors."""
 
 
 _SOURCES: Final = (
@@ -238,7 +259,7 @@ def _plain(dependant: Dependant, *, is_root: bool = True) -> _Plain | None:
         cache_key=_get_cache_key(dependant=dependant),
         dependencies=tuple([below for below in dependencies if below is not None]),
         parameters=tuple(
-            (source, _name_of_scalar(field), field)
+            _parameter(source, field)
             for parameters, source in _SOURCES
             for field in getattr(dependant, parameters)
         ),
@@ -249,13 +270,24 @@ def _plain(dependant: Dependant, *, is_root: bool = True) -> _Plain | None:
     return plain if len(plain.dependencies) == len(dependencies) else None
 
 
-def _name_of_scalar(field: Any) -> str | None:
-    """What the request calls a parameter that is read as one value, with nothing else to it."""
+def _parameter(source: str, field: Any) -> _Parameter:
     info = field.field_info
-    if info.annotation not in _SCALARS or field.config:
-        return None
-    alias = info.alias or field.name
-    return alias if info.validation_alias in (None, alias) else None
+    alias: str = info.alias or field.name
+    adapter = getattr(field, "_type_adapter", None)
+    is_scalar = info.annotation in _SCALARS and info.validation_alias in (None, alias)
+    if adapter is None or not is_scalar or field.config:
+        return _Parameter(source, None, field, None)
+    name = alias.lower().encode("latin-1", "replace") if source == "headers" else alias
+    return _Parameter(source, name, field, adapter.validator.validate_python)
+
+
+def _header(request: Request, name: bytes) -> str | None:
+    """What `request.headers` has under a name, without making that object."""
+    for sent, value in request.scope["headers"]:
+        if sent == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
 
 
 def effective_parts(route: APIRoute) -> tuple[Dependant, Any]:
@@ -269,9 +301,67 @@ def effective_parts(route: APIRoute) -> tuple[Dependant, Any]:
     return route.dependant, route.dependency_overrides_provider
 
 
-def keep_body(request: Request, body: bytes) -> None:
-    """Let dependencies read the body that was read already: `await request.body()`."""
+def keep_handler(route: APIRoute, handler: Handler) -> None:
+    """Keep what answers requests of `route` where it is included right now, for `kept_handler`."""
+    context = _effective_route.get()
+    is_included = context is not None and context.original_route is route
+    place: Any = context if is_included else route
+    place.mcp_handler = handler
+
+
+def kept_handler(route: APIRoute, scope: Scope) -> Handler | None:
+    """What answers a request of `route` where it came in; `None` if that is not all there is to it.
+
+    Around a handler FastAPI puts two exit stacks, which nothing here uses, and the app's answers to
+    exceptions. If it puts more, such as a limit for bodies, that is to stay.
+    """
+    context = _effective_route_of(scope)
+    is_included = context is not None and context.original_route is route
+    place: Any = context if is_included else route
+    if getattr(place.app, "__qualname__", None) != _USUAL_APP:
+        return None
+    handler: Handler = place.mcp_handler
+    return handler
+
+
+async def read_body(request: Request, limit: int) -> bytes | None:
+    """The body, or `None` when it is longer. Stops reading where that shows.
+
+    Dependencies can still read it: `await request.body()`.
+
+    Raises:
+        ClientDisconnect: the client left before it was sent.
+    """
+    if "_body" in request.__dict__ or request._stream_consumed:  # a dependency was here before
+        body = await request.body()
+        return body if len(body) <= limit else None
+    receive = request.receive
+    message = await receive()
+    body = _part(message)
+    if message.get("more_body"):
+        # Not one after the other onto bytes, which copies all of them for each.
+        parts = bytearray(body)
+        while message.get("more_body") and len(parts) <= limit:
+            message = await receive()
+            parts += _part(message)
+        body = bytes(parts)
+    if len(body) > limit:
+        return None
     request._body = body
+    return body
+
+
+def keep_body(request: Request, earlier: Request) -> None:
+    """Let the body be read of a second object for a request whose body was read already."""
+    if "_body" in earlier.__dict__:
+        request._body = earlier._body
+
+
+def _part(message: Message) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    part: bytes = message.get("body", b"")
+    return part
 
 
 class RequestDependencies:
@@ -369,20 +459,25 @@ class RequestDependencies:
             values[node.scopes_name] = SecurityScopes([*node.scopes])
         return values
 
-    def _read(
-        self, parameters: tuple[tuple[str, str | None, Any], ...], values: dict[str, Any]
-    ) -> bool:
+    def _read(self, parameters: tuple[_Parameter, ...], values: dict[str, Any]) -> bool:
         """Add what the request has for these parameters. Whether it has what they need."""
-        for source, name, field in parameters:
-            sent = getattr(self.request, source)
-            value = None if name is None else sent.get(name)
-            if value is None:
-                found, errors = request_params_to_args([field], sent)
-                values.update(found)
-            else:
-                values[field.name], errors = field.validate(value)
+        request = self.request
+        for source, name, field, validate in parameters:
+            value: Any = None
+            if type(name) is bytes:
+                value = _header(request, name)
+            elif name is not None:
+                value = getattr(request, source).get(name)
+            if value is not None and validate is not None:
+                try:
+                    values[field.name] = validate(value, from_attributes=True)
+                except ValidationError:
+                    return False
+                continue
+            found, errors = request_params_to_args([field], getattr(request, source))
             if errors:
                 return False
+            values.update(found)
         return True
 
     def _open_stack(self) -> AsyncExitStack:

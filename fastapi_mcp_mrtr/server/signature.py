@@ -107,6 +107,8 @@ class ArgumentsModel:
             pydantic.ValidationError: the arguments do not fit the schema.
         """
         values: dict[str, Any] = self._validate(arguments).__dict__
+        if not self._renamed:
+            return values
         return {self._renamed.get(name, name): value for name, value in values.items()}
 
 

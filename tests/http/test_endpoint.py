@@ -1,6 +1,7 @@
 """endpoint: the order of its checks, what each answers, and what goes around an answer."""
 
 import asyncio
+import inspect
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -334,6 +335,40 @@ async def test_a_body_as_large_as_allowed() -> None:
     for size, status in ((len(content), 200), (len(content) - 1, 413)):
         exchange = await chunked(app_of(router(max_body_size=size)), content, 50).run()
         assert exchange.status == status
+
+
+@pytest.mark.skipif(
+    "max_body_size" not in inspect.signature(FastAPI).parameters,
+    reason="this FastAPI puts no limit on bodies",
+)
+async def test_a_limit_that_the_app_sets_holds_too() -> None:
+    """decision: what FastAPI puts around a route is not lost on the short way to its handler."""
+    app = FastAPI()
+    app.include_router(router(), max_body_size=500)
+    assert wire.text_of(wire.post(app, wire.call("greet"))) == "Hello, you"
+    assert wire.post(app, wire.call("greet", {"name": "x" * 500})).status_code == 413
+
+
+async def test_the_apps_own_answer_to_an_exception_can_read_the_body() -> None:
+    """user report: a handler of exceptions that logs the request waited for a body forever."""
+    app = FastAPI()
+
+    async def refuses() -> None:
+        raise LookupError
+
+    @app.exception_handler(LookupError)
+    async def answer(request: Request, error: LookupError) -> Response:
+        return JSONResponse({"method": (await request.json())["method"]}, 418)
+
+    mcp = MCPRouter("desk", version="1")
+
+    @mcp.tool()
+    async def tool(nothing: Annotated[None, Depends(refuses)]) -> str:
+        return ""
+
+    app.include_router(mcp)
+    response = wire.post(app, wire.call("tool"))
+    assert (response.status_code, response.text) == (418, '{"method":"tools/call"}')
 
 
 async def test_a_large_body_is_not_read_to_its_end() -> None:

@@ -26,8 +26,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, SecurityScopes
 from starlette.background import BackgroundTasks as StarletteBackgroundTasks
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.routing import Host
+from starlette.types import Message
 
 from fastapi_mcp_mrtr import MCPRouter, Rounds, need_input
 from fastapi_mcp_mrtr.server.injection import (
@@ -38,6 +39,9 @@ from fastapi_mcp_mrtr.server.injection import (
     is_dependency,
     iter_endpoints,
     keep_body,
+    keep_handler,
+    kept_handler,
+    read_body,
 )
 from tests import wire
 
@@ -62,6 +66,21 @@ def dependencies_of(call: Callable[..., Any]) -> Dependencies:
 
 def request_of(**scope: Any) -> Request:
     return Request({"type": "http", "headers": [], "query_string": b"", "path_params": {}, **scope})
+
+
+def sending(parts: list[bytes], *, leaves: bool = False) -> Request:
+    """A request with a body in parts, whose client may leave instead of ending it."""
+    messages: list[Message] = [
+        {"type": "http.request", "body": part, "more_body": leaves or number < len(parts)}
+        for number, part in enumerate(parts, 1)
+    ]
+    messages.append({"type": "http.disconnect"})
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    request = request_of()
+    return Request(request.scope, receive)
 
 
 # ------------------------------------------------------------------------- what is a dependency
@@ -213,10 +232,46 @@ async def test_a_path_parameter_of_the_prefix_reaches_dependencies_of_handlers()
 
 async def test_a_body_that_was_read_already_can_be_read_again() -> None:
     """user report: a dependency that verifies a signature needs the bytes of the body."""
-    request = request_of()
-    keep_body(request, b'{"a": 1}')
+    request = sending([b'{"a"', b": 1}"])
+    assert await read_body(request, 8) == b'{"a": 1}'
     assert await request.body() == b'{"a": 1}'
     assert await request.json() == {"a": 1}
+    second = Request(request.scope, request.receive)
+    keep_body(second, request)
+    assert await second.json() == {"a": 1}
+
+
+async def test_a_body_that_was_not_read_is_not_kept() -> None:
+    """decision: what was refused unread stays unread, for the app's exception handlers too."""
+    earlier = sending([b"a"])
+    second = Request(earlier.scope, earlier.receive)
+    keep_body(second, earlier)
+    assert await second.body() == b"a"
+
+
+@pytest.mark.parametrize("parts", [[b"abcd"], [b"ab", b"cd"], [b"", b"abc", b"d", b"e" * 99]])
+async def test_a_body_that_is_too_long_is_not_read_to_its_end(parts: list[bytes]) -> None:
+    """spec: none; decision: the limit holds for what arrives, whatever was announced."""
+    request = sending(parts)
+    assert await read_body(request, 3) is None
+    assert await read_body(sending([b"abc"]), 3) == b"abc"
+    if len(parts) == 3:
+        assert (await request.receive())["body"] == parts[-1]
+
+
+@pytest.mark.parametrize("parts", [[], [b"a"]])
+async def test_a_client_that_leaves_while_it_sends_is_seen(parts: list[bytes]) -> None:
+    """spec: none; decision: as Starlette reports it."""
+    with pytest.raises(ClientDisconnect):
+        await read_body(sending(parts, leaves=True), 3)
+
+
+async def test_a_body_that_a_dependency_has_read_is_read_again() -> None:
+    """user report: a dependency that verifies a signature needs the bytes of the body."""
+    request = sending([b"abc"])
+    assert await request.body() == b"abc"
+    assert await read_body(request, 3) == b"abc"
+    assert await read_body(request, 2) is None
 
 
 async def test_credentials_can_be_taken_out_of_the_request() -> None:
@@ -441,6 +496,53 @@ async def test_what_an_inclusion_adds_is_found() -> None:
     assert response.status_code == 200
     assert alone[0][0] == 0
     assert (1, app) in Recording.seen
+
+
+LIMITS = pytest.mark.skipif(
+    "max_body_size" not in inspect.signature(FastAPI).parameters,
+    reason="this FastAPI puts no limit on bodies",
+)
+
+
+class Direct(APIRoute):
+    """Keeps its handler wherever the route is included, and says which one it finds again."""
+
+    found: ClassVar[list[bool]] = []
+
+    def get_route_handler(self) -> Any:
+        handler = super().get_route_handler()
+        keep_handler(self, handler)
+        self.kept = handler
+        return handler
+
+    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
+        self.found.append(kept_handler(self, scope) is self.kept)
+        await super().handle(scope, receive, send)
+
+
+@pytest.mark.parametrize(
+    ("included", "options", "is_found"),
+    [
+        (True, {}, True),
+        (False, {}, True),
+        pytest.param(True, {"max_body_size": 5}, False, marks=LIMITS),
+        pytest.param(False, {"max_body_size": 5}, False, marks=LIMITS),
+    ],
+)
+async def test_the_handler_is_found_unless_fastapi_puts_more_around_it(
+    included: bool, options: dict[str, Any], is_found: bool
+) -> None:
+    """decision: a limit that the app sets for bodies is not lost on the short way."""
+    router = APIRouter(route_class=Direct)
+    app = FastAPI()
+    if included:
+        router.add_api_route("/x", operation)
+        app.include_router(router, **options)
+    else:
+        app.router.add_api_route("/x", operation, route_class_override=Direct, **options)
+    Direct.found.clear()
+    assert wire.client_of(app).get("/x").status_code == 200
+    assert Direct.found == [is_found]
 
 
 async def test_every_endpoint_of_an_app_is_found() -> None:

@@ -256,8 +256,8 @@ async def test_scalars_take_the_short_way() -> None:
     """decision: a header is looked up once, not asked for its aliases, models and lists."""
     tree = tree_of(conversions)
     assert tree.plain is not None
-    names = [name for _, name, _ in tree.plain.dependencies[0].parameters]
-    assert names == ["tenant", "size", "ratio", "deep", "q", "x_raw", "session"]
+    names = [parameter.name for parameter in tree.plain.dependencies[0].parameters]
+    assert names == ["tenant", "size", "ratio", "deep", "q", b"x_raw", "session"]
 
 
 async def test_the_cache_is_one() -> None:
