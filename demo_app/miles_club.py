@@ -109,6 +109,7 @@ class MilesClub:
                     redirect_uris=(redirect_uri,),
                     auth_method="client_secret_basic",
                     secret_sha256=sha256(secret),
+                    vetted=True,
                 )
             ],
         )

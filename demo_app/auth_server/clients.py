@@ -156,6 +156,7 @@ class Client(ClientMixin):  # type: ignore[misc]
 
     Attributes:
         document: whether the id is the URL of the document that says all this.
+        vetted: whether somebody has registered it by hand, so that its name is true.
         introspects: the resource whose tokens it may introspect; then it may do nothing else.
     """
 
@@ -166,6 +167,7 @@ class Client(ClientMixin):  # type: ignore[misc]
     secret_sha256: str | None = field(default=None, repr=False)
     grant_types: tuple[str, ...] = GRANT_TYPES
     document: bool = False
+    vetted: bool = False
     introspects: str | None = None
 
     def get_client_id(self) -> str:

@@ -50,7 +50,9 @@ def consent(
         approved: which of them this person has let this client do before.
     """
     name = client.name or "A program without a name"
-    loopback = is_loopback(redirect_uri)
+    # Where a secret goes along with the code, no other program can pose as this one.
+    known = client.vetted and client.secret_sha256 is not None
+    loopback = is_loopback(redirect_uri) and not known
     return page(
         f"Let {name} in?",
         fill(
@@ -59,7 +61,7 @@ def consent(
             name=name,
             resource=resource.name,
             identity=fill(
-                DOCUMENT if client.document else REGISTERED,
+                DOCUMENT if client.document else VETTED if client.vetted else REGISTERED,
                 id=client.id,
                 host=urlsplit(client.id).netloc,
             ),
@@ -143,6 +145,8 @@ DOCUMENT: Final = """<div><dt>Described by</dt><dd><b>$host</b><code>$id</code><
 REGISTERED: Final = """<div><dt>Registered itself; nobody has checked its name</dt>
 <dd><code>$id</code></dd></div>"""
 
+VETTED: Final = """<div><dt>Known here as</dt><dd><code>$id</code></dd></div>"""
+
 TARGETS: Final = {True: "A program on this computer ", False: "The website "}
 
 WARNING: Final = """<p class="note"><b>Did you just start $name yourself?</b> Any program on this
@@ -170,11 +174,11 @@ STYLE: Final = """
 }
 .consent ul { list-style: none; padding: 0; }
 .consent li {
-  align-items: baseline; border-top: 1px solid var(--line); display: flex; flex-wrap: wrap;
-  gap: 2px 10px; padding: 10px 0;
+  align-items: baseline; border-top: 1px solid var(--line); display: grid; gap: 2px 10px;
+  grid-template-columns: 1fr auto; padding: 10px 0;
 }
 .consent li:first-child { border-top: 0; }
-.consent li span { flex: 1 1 14em; }
+.consent li code { grid-area: 2 / 1; justify-self: start; }
 .consent .new { color: var(--good); font-size: .85rem; }
 .note {
   border: 1px solid var(--muted); border-left-width: 4px; border-radius: 10px; margin-top: 16px;

@@ -179,6 +179,18 @@ async def test_it_waits_until_the_browser_is_done(desk: LoginDesk) -> None:
     assert (await flow.wait())["structuredContent"]["miles"] == 48210
 
 
+async def test_nimbus_asks_about_the_desk_by_its_name(desk: LoginDesk) -> None:
+    """decision: a client that somebody has registered by hand needs no warning, and gets none."""
+    browser = person()
+    await browser.visit((await Flow(desk).begin()).link)
+    [consent] = [page for page in browser.pages if "in your name" in page]
+    assert "Let <q>Travel desk</q> use your account?" in consent
+    assert "Known here as" in consent
+    assert "See how many miles you have" in consent
+    assert "Did you just start" not in consent
+    assert "nobody has checked" not in consent
+
+
 # ------------------------------------------------------------------------------------- the link
 
 
