@@ -33,7 +33,16 @@ import pytest
 from fastapi import FastAPI
 
 import fastapi_mcp_mrtr
-from fastapi_mcp_mrtr import HandlerGroup, MCPRouter, errors, testing
+from fastapi_mcp_mrtr import (
+    HandlerGroup,
+    IntrospectionVerifier,
+    JWKSCache,
+    JWTVerifier,
+    MCPRouter,
+    ProtectedResource,
+    errors,
+    testing,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -301,13 +310,22 @@ def test_the_reference_names_every_public_name() -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [MCPRouter, HandlerGroup.tool, HandlerGroup.prompt, HandlerGroup.resource],
+    [
+        MCPRouter,
+        HandlerGroup.tool,
+        HandlerGroup.prompt,
+        HandlerGroup.resource,
+        ProtectedResource,
+        JWTVerifier,
+        IntrospectionVerifier,
+        JWKSCache,
+    ],
     ids=lambda call: call.__name__,
 )
 def test_the_reference_lists_every_setting(call: Any) -> None:
     """With the default it really has. decision"""
     _, _, section = reference("settings").partition(f"{call.__name__}(...)`\n")
-    section, _, _ = section.partition("\n## ")
+    section, *_ = re.split(r"^##+ ", section, maxsplit=1, flags=re.MULTILINE)
     for parameter in inspect.signature(call).parameters.values():
         if parameter.name in ("self", "router_options"):
             continue
@@ -341,11 +359,13 @@ ROW = re.compile(
 )
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 FEATURES = ROOT / "docs" / "features.md"
+OAUTH = ROOT / "docs" / "reference" / "oauth-rules.md"
 
 
-def test_every_test_that_the_matrix_names_exists() -> None:
+@pytest.mark.parametrize("page", [FEATURES, OAUTH], ids=page_id)
+def test_every_test_that_the_matrix_names_exists(page: Path) -> None:
     """A renamed test must not leave a promise without proof. decision"""
-    named = TEST.findall(FEATURES.read_text())
+    named = TEST.findall(page.read_text())
     assert named
     missing = [
         f"{file}::{name}"
@@ -363,6 +383,25 @@ def test_every_rule_that_is_met_names_its_proof() -> None:
     assert {row["status"] for row in rows} <= {"met", "yours", "n/a"}
     unproven = [row["rule"] for row in rows if row["status"] == "met" and "::" not in row["tests"]]
     assert unproven == []
+
+
+OAUTH_ROW = re.compile(
+    r"^\| (?P<number>\d+) \| [^|]+ \| [^|]+ \| "
+    r"(MUST|MUST NOT|SHOULD|SHOULD NOT|ours) \| (?P<proof>[^|]+) \|$",
+    re.MULTILINE,
+)
+
+
+def test_every_rule_of_a_resource_server_has_its_proof() -> None:
+    """The numbers are what the tests refer to: none is left out, and none is without one."""
+    rows = list(OAUTH_ROW.finditer(OAUTH.read_text()))
+    assert [int(row["number"]) for row in rows] == list(range(1, 41))
+    assert [row["number"] for row in rows if "::" not in row["proof"]] == ["19"]
+    for rule in re.findall(
+        r'"""rules? ([\d, to-]+)',
+        "".join(path.read_text() for path in (ROOT / "tests" / "auth" / "rules").glob("test_*.py")),
+    ):
+        assert all(1 <= int(number) <= len(rows) for number in re.findall(r"\d+", rule))
 
 
 @pytest.mark.parametrize("header", ["Mcp-Session-Id", "Last-Event-ID"])

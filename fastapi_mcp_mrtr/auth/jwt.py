@@ -53,7 +53,7 @@ class JWTVerifier:
         clock: seconds since the epoch.
 
     Raises:
-        ImportError: httpx2 is needed and not installed.
+        ImportError: joserfc is not installed, or httpx2 is needed and not installed.
         ValueError, TypeError: a setting makes no sense.
     """
 
@@ -71,8 +71,13 @@ class JWTVerifier:
         scope_claims: Iterable[str] = SCOPE_CLAIMS,
         clock: Callable[[], float] = time,
     ) -> None:
-        from .jwks import key_source
-        from .jws import Signatures
+        try:
+            from .jwks import key_source
+            from .jws import Signatures
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"JWTVerifier needs {error.name}: pip install 'fastapi-mcp-mrtr[oauth]'"
+            ) from error
 
         self._rules = ClaimRules.of(
             issuer=issuer,

@@ -34,11 +34,11 @@ def sent(refusal: ChallengeError) -> tuple[int, str | None, bytes]:
     return response.status_code, response.headers.get("WWW-Authenticate"), bytes(response.body)
 
 
-# ------------------------------------------------------------------------------ the table of §1C
+# ---------------------------------------------------------------------- what each refusal says
 
 
 def test_no_credentials() -> None:
-    """§1C row 1: 401 without error (RFC 6750 §3.1 SHOULD NOT)."""
+    """rules 15, 21: 401 without error (RFC 6750 §3.1 SHOULD NOT)."""
     assert sent(no_credentials(["notes:read", "notes:list"], METADATA)) == (
         401,
         f'Bearer scope="notes:read notes:list", {FOUND_AT}',
@@ -47,12 +47,12 @@ def test_no_credentials() -> None:
 
 
 def test_no_credentials_where_no_scope_is_needed() -> None:
-    """§1C 24: one parameter is left, as RFC 6750 §3 demands."""
+    """rule 24: one parameter is left, as RFC 6750 §3 demands."""
     assert sent(no_credentials([], METADATA)) == (401, f"Bearer {FOUND_AT}", b"{}")
 
 
 def test_invalid_token() -> None:
-    """§1C row 2: one text for every cause."""
+    """rules 16, 21: one text for every cause."""
     assert sent(invalid_token(["notes:read"], METADATA, "c0ffee")) == (
         401,
         f'Bearer error="invalid_token", scope="notes:read", {FOUND_AT}, '
@@ -64,7 +64,7 @@ def test_invalid_token() -> None:
 
 
 def test_insufficient_scope() -> None:
-    """§1C row 3: every scope of the operation in one challenge."""
+    """rules 21, 22: every scope of the operation in one challenge."""
     assert sent(insufficient_scope(["notes:read", "notes:write"], METADATA)) == (
         403,
         f'Bearer error="insufficient_scope", scope="notes:read notes:write", {FOUND_AT}, '
@@ -75,7 +75,7 @@ def test_insufficient_scope() -> None:
 
 
 def test_insufficient_scope_of_an_app_without_metadata() -> None:
-    """§1A 2: no issuer configured, no resource_metadata in challenges."""
+    """rule 2: no issuer configured, no resource_metadata in challenges."""
     assert insufficient_scope(["a"]).headers["WWW-Authenticate"] == (
         'Bearer error="insufficient_scope", scope="a", '
         'error_description="The access token lacks a scope that this operation needs"'
@@ -83,7 +83,7 @@ def test_insufficient_scope_of_an_app_without_metadata() -> None:
 
 
 def test_duplicate_header() -> None:
-    """§1C row 4."""
+    """rule 15."""
     assert sent(invalid_request()) == (
         400,
         'Bearer error="invalid_request", '
@@ -94,7 +94,7 @@ def test_duplicate_header() -> None:
 
 
 def test_keys_unavailable() -> None:
-    """§1C row 6, §1B 17: no challenge, no body, but when to come back."""
+    """rule 17: no challenge, no body, but when to come back."""
     response = keys_unavailable(5).response()
     assert (response.status_code, response.body) == (503, b"")
     assert response.headers["Retry-After"] == "5"
@@ -103,7 +103,7 @@ def test_keys_unavailable() -> None:
 
 
 def test_bodies_are_json() -> None:
-    """§1C: the bodies are objects."""
+    """decision: the bodies are objects."""
     assert invalid_request().response().headers["Content-Type"] == "application/json"
 
 
@@ -111,24 +111,24 @@ def test_bodies_are_json() -> None:
 
 
 def test_a_challenge_needs_a_parameter() -> None:
-    """§1C 24 (RFC 6750 §3: MUST)."""
+    """rule 24 (RFC 6750 §3: MUST)."""
     with pytest.raises(ValueError, match="at least one parameter"):
         bearer()
 
 
 @pytest.mark.parametrize("character", ['"', "\\", "\r", "\n", "\t", "\0", "\x7f", "ä", "\u2028"])
 def test_what_would_end_a_quoted_value_is_stripped(character: str) -> None:
-    """§1C 24: no header is split and no quote is closed."""
+    """rule 24: no header is split and no quote is closed."""
     assert bearer(error_description=f"a{character}b") == 'Bearer error_description="ab"'
 
 
 def test_a_description_never_looks_like_a_parameter() -> None:
-    """§1C 24: mcp's client searches the whole header for `scope=`; the description is last."""
+    """rule 24: mcp's client searches the whole header for `scope=`; the description is last."""
     value = bearer(error="e", scope=["s"], error_description='scope="evil" error=x')
     assert value == 'Bearer error="e", scope="s", error_description="scopeevil errorx"'
 
 
-# ----------------------------------------------------------------- §3.2: challenges of the app
+# --------------------------------------------------------------------- challenges of the app
 
 
 def augmented(status: int, challenge: str | None, url: str | None = METADATA) -> str | None:
@@ -159,7 +159,7 @@ def augmented(status: int, challenge: str | None, url: str | None = METADATA) ->
     ],
 )
 def test_a_bearer_challenge_is_told_where_to_log_in(raised: str, becomes: str) -> None:
-    """§3.2 rows 1, 2: appended to the Bearer challenge, and to no other."""
+    """decision: appended to the Bearer challenge, and to no other."""
     assert augmented(401, raised) == becomes
 
 
@@ -177,36 +177,36 @@ def test_a_bearer_challenge_is_told_where_to_log_in(raised: str, becomes: str) -
     ],
 )
 def test_other_schemes_and_finished_challenges_are_left_alone(raised: str) -> None:
-    """§3.2 row 3: a token would not help there. Nor is anything added to what is malformed."""
+    """decision: a token would not help there. Nor is anything added to what is malformed."""
     assert augmented(401, raised) == raised
 
 
 def test_a_bare_401_becomes_a_challenge() -> None:
-    """§3.2 row 4: with issuers configured."""
+    """decision: with issuers configured."""
     assert augmented(401, None) == f"Bearer {FOUND_AT}"
     assert augmented(401, " ") == f"Bearer {FOUND_AT}"
 
 
 @pytest.mark.parametrize("challenge", [None, "Bearer", "APIKey"])
 def test_without_metadata_nothing_changes(challenge: str | None) -> None:
-    """§1A 2, §3.2 row 4: no issuer, no resource_metadata."""
+    """rule 2: no issuer, no resource_metadata."""
     assert augmented(401, challenge, None) == challenge
 
 
 def test_a_bare_403_stays_as_it_is() -> None:
-    """§3.2 row 5: logging in would not help."""
+    """decision: logging in would not help."""
     assert augmented(403, None) is None
 
 
 def test_a_403_that_asks_for_scopes_says_where() -> None:
-    """§1C 21: 403 carries error, scope and resource_metadata."""
+    """rule 21: 403 carries error, scope and resource_metadata."""
     raised = 'Bearer error="insufficient_scope", scope="a"'
     assert augmented(403, raised) == f"{raised}, {FOUND_AT}"
 
 
 @pytest.mark.parametrize("status", [302, 303, 307, 400, 404, 500])
 def test_other_statuses_pass_through(status: int) -> None:
-    """§3.2: redirects to a login page, and everything else."""
+    """decision: redirects to a login page, and everything else."""
     raised = HTTPException(status, headers={"Location": "/login"})
     assert augment_challenge(raised, METADATA) is raised
 
@@ -256,7 +256,7 @@ def test_exceptions_of_starlette_are_augmented_too() -> None:
     ],
 )
 async def test_what_fastapis_own_schemes_raise(scheme: Any, becomes: str) -> None:
-    """§3.2: each of them, as this FastAPI raises it."""
+    """decision: each of them, as this FastAPI raises it."""
     with pytest.raises(StarletteHTTPException) as raised:
         await scheme(Request({"type": "http", "headers": []}))
     result = augment_challenge(raised.value, METADATA)

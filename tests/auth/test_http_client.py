@@ -23,7 +23,7 @@ def issuer() -> Issuer:
 
 
 async def test_a_document_is_fetched(issuer: Issuer) -> None:
-    """§2.3: a GET that carries nothing of ours."""
+    """decision: a GET that carries nothing of ours."""
     issuer.answers["/doc"] = Answer([b"abc", b"def"])
     async with serve(issuer) as url:
         assert await fetch(f"{url}/doc") == b"abcdef"
@@ -36,7 +36,7 @@ async def test_a_document_is_fetched(issuer: Issuer) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_not_followed(issuer: Issuer, status: int) -> None:
-    """§2.3: who answers is configuration."""
+    """decision: who answers is configuration."""
     issuer.answers["/doc"] = Answer({}, status, headers={"Location": "/elsewhere"})
     async with serve(issuer) as url:
         with pytest.raises(FetchError, match=f"HTTP {status}"):
@@ -46,7 +46,7 @@ async def test_redirects_are_not_followed(issuer: Issuer, status: int) -> None:
 
 @pytest.mark.parametrize("status", [201, 204, 400, 401, 404, 500, 503])
 async def test_only_a_200_counts(issuer: Issuer, status: int) -> None:
-    """§2.3"""
+    """decision"""
     issuer.answers["/doc"] = Answer([] if status == 204 else {"keys": []}, status)
     async with serve(issuer) as url:
         with pytest.raises(FetchError, match=f"HTTP {status}"):
@@ -54,7 +54,7 @@ async def test_only_a_200_counts(issuer: Issuer, status: int) -> None:
 
 
 async def test_a_body_is_read_up_to_its_limit(issuer: Issuer) -> None:
-    """§2.3: size cap."""
+    """decision: size cap."""
     piece = b" " * 1024
     issuer.answers["/most"] = Answer([piece] * (MAX_BYTES // 1024))
     issuer.answers["/more"] = Answer([piece] * (MAX_BYTES // 1024) + [b" "])
@@ -65,7 +65,7 @@ async def test_a_body_is_read_up_to_its_limit(issuer: Issuer) -> None:
 
 
 async def test_a_compressed_body_is_refused(issuer: Issuer) -> None:
-    """§2.3: the limit is for what is read, not for what it unfolds to."""
+    """decision: the limit is for what is read, not for what it unfolds to."""
     issuer.answers["/doc"] = Answer([b"x"], headers={"Content-Encoding": "gzip"})
     issuer.answers["/plain"] = Answer([b"x"], headers={"Content-Encoding": "identity"})
     async with serve(issuer) as url:
@@ -77,7 +77,7 @@ async def test_a_compressed_body_is_refused(issuer: Issuer) -> None:
 async def test_an_issuer_that_does_not_answer_is_given_up(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """§2.3: a deadline for all of it."""
+    """decision: a deadline for all of it."""
     monkeypatch.setattr(http_client, "TIMEOUT", 0.01)
     never = anyio.Event()
     issuer.answers["/doc"] = Answer({}, wait_for=never)
@@ -126,14 +126,14 @@ def without_httpx2(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_without_the_extra_constructing_says_which(needs_it: Any, settings: Any) -> None:
-    """§0 11: at construction, not at the first request."""
+    """decision: at construction, not at the first request."""
     with pytest.raises(ImportError, match=r"pip install 'fastapi-mcp-mrtr\[oauth\]'"):
         needs_it(**settings)
 
 
 @pytest.mark.usefixtures("without_httpx2")
 def test_without_the_extra_there_are_other_ways_to_get_keys() -> None:
-    """§0 11: a coroutine, or the keys themselves."""
+    """decision: a coroutine, or the keys themselves."""
 
     async def my_own(url: str) -> bytes:
         raise NotImplementedError
@@ -141,3 +141,13 @@ def test_without_the_extra_there_are_other_ways_to_get_keys() -> None:
     uri = "https://as.example.com/jwks.json"
     JWTVerifier(issuer=ISSUER, audience=RESOURCE, jwks_uri=uri, fetch=my_own)
     JWTVerifier(issuer=ISSUER, audience=RESOURCE, jwks=jwk_set(rsa()))
+
+
+def test_without_joserfc_constructing_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """decision: at construction, and by the name of the extra."""
+    for name in ("joserfc", "joserfc.jwk", "joserfc.jws", "joserfc.errors"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("jwks", "jws"):
+        monkeypatch.delitem(sys.modules, f"fastapi_mcp_mrtr.auth.{name}")
+    with pytest.raises(ImportError, match=r"needs joserfc.*fastapi-mcp-mrtr\[oauth\]"):
+        JWTVerifier(issuer=ISSUER, audience=RESOURCE, jwks={})

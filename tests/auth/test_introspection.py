@@ -66,7 +66,7 @@ async def refusal(issuer: Issuer, answer: Any) -> str:
 
 
 async def test_the_issuer_is_asked_about_the_token(issuer: Issuer) -> None:
-    """§2 (RFC 7662 §2.1): a form, authenticated; the token comes from nobody else."""
+    """decision (RFC 7662 §2.1): a form, authenticated; the token comes from nobody else."""
     async with verifier(issuer) as asks:
         token = await asks.verify(TOKEN)
     assert token == VerifiedToken(
@@ -87,7 +87,7 @@ async def test_the_issuer_is_asked_about_the_token(issuer: Issuer) -> None:
 
 
 async def test_the_secret_may_go_into_the_form(issuer: Issuer) -> None:
-    """§2: client_secret_post, for clients whose id has a colon."""
+    """decision: client_secret_post, for clients whose id has a colon."""
     how = {"auth_method": "client_secret_post", "client_id": "https://api.example.com"}
     async with verifier(issuer, **how) as asks:
         assert (await asks.verify(TOKEN)).subject == "alice"
@@ -102,7 +102,7 @@ async def test_the_secret_may_go_into_the_form(issuer: Issuer) -> None:
 
 
 async def test_nothing_is_remembered(issuer: Issuer) -> None:
-    """§1B 10: a revoked token is refused at once; nor do cookies join one request to another."""
+    """rule 10: a revoked token is refused at once; nor do cookies join one request to another."""
     issuer.answers["/introspect"] = Answer(active(), headers={"Set-Cookie": "session=1; Path=/"})
     async with verifier(issuer) as asks:
         await asks.verify(TOKEN)
@@ -171,7 +171,7 @@ def test_every_event_loop_has_connections_of_its_own(issuer: Issuer) -> None:
     ],
 )
 async def test_a_token_that_is_not_active_is_refused(issuer: Issuer, answer: Any) -> None:
-    """§1B 16: active is true and nothing else."""
+    """rule 16: active is true and nothing else."""
     assert await refusal(issuer, answer) == "not active"
 
 
@@ -201,7 +201,7 @@ async def test_a_token_that_is_not_active_is_refused(issuer: Issuer, answer: Any
 async def test_an_active_token_for_somebody_else_is_refused(
     issuer: Issuer, changes: dict[str, Any], reason: str
 ) -> None:
-    """§2: Authlib's validator checks `active` alone; aud, iss and exp are for us to check."""
+    """decision: Authlib's validator checks `active` alone; aud, iss and exp are for us to check."""
     assert await refusal(issuer, active(**changes)) == reason
 
 
@@ -219,7 +219,7 @@ async def test_an_active_token_for_somebody_else_is_refused(
     ],
 )
 async def test_what_is_optional_may_be_missing(issuer: Issuer, changes: dict[str, Any]) -> None:
-    """§2 (RFC 7662 §2.2): who asked an issuer knows which one it was."""
+    """decision (RFC 7662 §2.2): who asked an issuer knows which one it was."""
     issuer.answers["/introspect"] = Answer(active(**changes))
     async with verifier(issuer) as asks:
         token = await asks.verify(TOKEN)
@@ -227,7 +227,7 @@ async def test_what_is_optional_may_be_missing(issuer: Issuer, changes: dict[str
 
 
 async def test_a_client_without_user_is_known_by_its_client(issuer: Issuer) -> None:
-    """§1E 34 row 2: client credentials."""
+    """rule 34: client credentials."""
     issuer.answers["/introspect"] = Answer(active(sub=...))
     async with verifier(issuer) as asks:
         token = await asks.verify(TOKEN)
@@ -235,7 +235,7 @@ async def test_a_client_without_user_is_known_by_its_client(issuer: Issuer) -> N
 
 
 async def test_a_token_that_is_sent_back_is_dropped(issuer: Issuer) -> None:
-    """§1B 14: the raw token is not in what handlers get."""
+    """rule 14: the raw token is not in what handlers get."""
     issuer.answers["/introspect"] = Answer(active(access_token=TOKEN, token=TOKEN))
     async with verifier(issuer) as asks:
         token = await asks.verify(TOKEN)
@@ -267,7 +267,7 @@ async def test_a_token_that_is_sent_back_is_dropped(issuer: Issuer) -> None:
 async def test_an_answer_to_something_else_says_nothing(
     issuer: Issuer, answer: Answer, reason: str
 ) -> None:
-    """§1B 17: 503; also where the issuer refuses *our* credentials, no doing of the caller."""
+    """rule 17: 503; also where the issuer refuses *our* credentials, no doing of the caller."""
     issuer.answers["/introspect"] = answer
     async with verifier(issuer) as asks:
         with pytest.raises(KeysUnavailable) as unknown:
@@ -278,7 +278,7 @@ async def test_an_answer_to_something_else_says_nothing(
 
 
 async def test_an_issuer_that_is_gone_says_nothing(issuer: Issuer) -> None:
-    """§1B 17: 503."""
+    """rule 17: 503."""
     with nobody() as url:
         async with verifier(issuer, introspection_endpoint=f"{url}/introspect") as asks:
             with pytest.raises(KeysUnavailable, match="ConnectError"):
@@ -288,7 +288,7 @@ async def test_an_issuer_that_is_gone_says_nothing(issuer: Issuer) -> None:
 async def test_an_issuer_that_does_not_answer_is_given_up(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """§1B 17: a deadline for all of it."""
+    """rule 17: a deadline for all of it."""
     monkeypatch.setattr(http_client, "TIMEOUT", 0.01)
     never = anyio.Event()
     issuer.answers["/introspect"] = Answer(active(), wait_for=never)
@@ -304,7 +304,7 @@ async def test_an_issuer_that_does_not_answer_is_given_up(
 async def test_neither_token_nor_secret_is_logged(
     issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """§1C 25: at no level, by no library involved."""
+    """rule 25: at no level, by no library involved."""
     caplog.set_level(1)
     async with verifier(issuer) as asks:
         await asks.verify(TOKEN)
@@ -321,7 +321,7 @@ async def test_neither_token_nor_secret_is_logged(
 
 
 async def test_its_repr_shows_no_secret(issuer: Issuer) -> None:
-    """§1C 25"""
+    """rule 25"""
     async with verifier(issuer) as asks:
         assert repr(asks) == "IntrospectionVerifier(issuer='https://as.example.com')"
         assert "s3cret" not in repr(asks._endpoint)

@@ -41,7 +41,7 @@ def several(*more: Any) -> SeveralIssuers:
 
 
 async def test_a_token_goes_to_the_verifier_of_its_issuer() -> None:
-    """§1B 12: right issuer."""
+    """rule 12: right issuer."""
     both = several()
     assert both.issuers == (ISSUER, SECOND)
     assert (await both.verify(access_token())).issuer == ISSUER
@@ -50,7 +50,7 @@ async def test_a_token_goes_to_the_verifier_of_its_issuer() -> None:
 
 
 async def test_one_issuer_cannot_speak_for_another() -> None:
-    """§1B 12: `iss` chooses the keys, so who names another issuer is checked with its keys."""
+    """rule 12: `iss` chooses the keys, so who names another issuer is checked with its keys."""
     with pytest.raises(InvalidToken, match="unknown key"):
         await several().verify(access_token(iss=SECOND))
     with pytest.raises(InvalidToken, match="bad signature"):
@@ -61,7 +61,7 @@ async def test_one_issuer_cannot_speak_for_another() -> None:
     "iss", ["https://evil.example.com", ISSUER + "/", SECOND.upper(), None, 5, [ISSUER], ...]
 )
 async def test_a_token_of_an_unknown_issuer_goes_to_nobody(iss: Any) -> None:
-    """§1B 14: least of all to somebody else's introspection endpoint."""
+    """rule 14: least of all to somebody else's introspection endpoint."""
     introspects = Introspects()
     with pytest.raises(InvalidToken, match="unknown issuer"):
         await several(introspects).verify(access_token(iss=iss))
@@ -98,7 +98,7 @@ async def test_an_introspecting_issuer_may_make_jwts() -> None:
 
 
 async def test_between_two_that_take_opaque_tokens_nobody_chooses() -> None:
-    """§1B 14: an opaque token would reach an issuer that it is not from."""
+    """rule 14: an opaque token would reach an issuer that it is not from."""
     first, second = Introspects(), Introspects("https://fourth.example.com")
     with pytest.raises(InvalidToken, match="unknown issuer"):
         await several(first, second).verify("opaque")

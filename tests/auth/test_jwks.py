@@ -122,7 +122,7 @@ def broken(key: Any, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_key_that_is_not_usable_is_skipped_alone(bad: Any) -> None:
-    """§2.3: unknown types and curves, bad base64, `oct`, `use: enc`; the others are kept."""
+    """decision: unknown types and curves, bad base64, `oct`, `use: enc`; the others are kept."""
     good = jwk_set(rsa(), ec(), okp())["keys"]
     assert kids({"keys": [good[0], bad, *good[1:]]}) == ["rsa", "ec", "okp"]
 
@@ -136,7 +136,7 @@ def test_a_short_rsa_key_is_skipped() -> None:
 
 
 def test_a_symmetric_key_is_never_found() -> None:
-    """§1B 12, §2.3: not even by its type."""
+    """rule 12: not even by its type."""
     keys = KeySet({"keys": [OctKey.generate_key(256, {"kid": "oct"}).as_dict(private=True)]})
     assert not keys
     assert keys.find("oct", "oct") is None
@@ -144,7 +144,7 @@ def test_a_symmetric_key_is_never_found() -> None:
 
 
 def test_a_key_is_found_by_its_name_and_type() -> None:
-    """§2.3: two keys may share a kid if they are of two types; of one type the first counts."""
+    """decision: two keys may share a kid if they are of two types; of one type the first counts."""
     document = jwk_set(rsa("a"), ec("a"), ec("b"))
     document["keys"].append({**ec("c").as_dict(private=False), "kid": "b"})
     keys = KeySet(document)
@@ -159,7 +159,7 @@ def test_a_key_is_found_by_its_name_and_type() -> None:
 
 
 def test_a_key_without_a_name_is_found_if_it_is_the_only_one() -> None:
-    """§2.3: no kid and several keys is refused."""
+    """decision: no kid and several keys is refused."""
     alone = KeySet({"keys": [rsa(None).as_dict(private=False)]})
     assert alone.find(None, "RSA")
     assert alone.find(None, "EC") is None
@@ -169,7 +169,7 @@ def test_a_key_without_a_name_is_found_if_it_is_the_only_one() -> None:
 
 @pytest.mark.parametrize("document", [[], {}, {"keys": {}}, {"keys": None}, "keys", None, 5])
 def test_what_is_no_set_is_refused(document: Any) -> None:
-    """§2.3"""
+    """decision"""
     with pytest.raises(ValueError, match="no JWK set"):
         KeySet(document)
 
@@ -178,7 +178,7 @@ def test_what_is_no_set_is_refused(document: Any) -> None:
 
 
 async def test_keys_are_fetched_once_and_kept(cache: JWKSCache, endpoint: Endpoint) -> None:
-    """§2.3: nothing is fetched before it is needed."""
+    """decision: nothing is fetched before it is needed."""
     assert endpoint.fetches == 0
     assert await found(cache) == "rsa"
     assert await found(cache, "ec", "EC") == "ec"
@@ -188,7 +188,7 @@ async def test_keys_are_fetched_once_and_kept(cache: JWKSCache, endpoint: Endpoi
 async def test_keys_are_fresh_for_300_seconds(
     cache: JWKSCache, endpoint: Endpoint, clock: Clock
 ) -> None:
-    """§2.3: TTL 300."""
+    """decision: TTL 300."""
     await found(cache)
     clock.now += 299.9
     await found(cache)
@@ -201,7 +201,7 @@ async def test_keys_are_fresh_for_300_seconds(
 async def test_a_key_that_was_withdrawn_is_refused_after_the_ttl(
     cache: JWKSCache, endpoint: Endpoint, clock: Clock
 ) -> None:
-    """§2.3: a set that was fetched replaces the one before."""
+    """decision: a set that was fetched replaces the one before."""
     await found(cache)
     endpoint.document = jwk_set(rsa("new"))
     clock.now += 300
@@ -214,7 +214,7 @@ async def test_a_key_that_was_withdrawn_is_refused_after_the_ttl(
 async def test_an_unknown_kid_causes_a_fetch(
     cache: JWKSCache, endpoint: Endpoint, clock: Clock
 ) -> None:
-    """§2.3: rotation before the TTL has passed."""
+    """decision: rotation before the TTL has passed."""
     await found(cache)
     endpoint.document = jwk_set(rsa("new"), rsa())
     clock.now += 30
@@ -225,7 +225,7 @@ async def test_an_unknown_kid_causes_a_fetch(
 async def test_forged_kids_cannot_storm_the_issuer(
     cache: JWKSCache, endpoint: Endpoint, clock: Clock
 ) -> None:
-    """§2.3: at most one fetch in 30 seconds, from a cold start on, however many tokens come."""
+    """decision: at most one fetch in 30 seconds, from a cold start on, however many tokens come."""
 
     async def storm() -> None:
         for number in range(50):
@@ -246,7 +246,7 @@ async def test_forged_kids_cannot_storm_the_issuer(
 async def test_a_storm_while_the_issuer_is_down_is_no_worse(
     cache: JWKSCache, endpoint: Endpoint, clock: Clock
 ) -> None:
-    """§2.3: a failed fetch counts."""
+    """decision: a failed fetch counts."""
     await found(cache)
     endpoint.document = OSError("down")
     clock.now += 30
@@ -257,7 +257,7 @@ async def test_a_storm_while_the_issuer_is_down_is_no_worse(
 
 
 async def test_fifty_cold_lookups_are_one_fetch(cache: JWKSCache, endpoint: Endpoint) -> None:
-    """§2.3: single flight."""
+    """decision: single flight."""
     endpoint.gate = anyio.Event()
     names: list[str | None] = []
 
@@ -277,7 +277,7 @@ async def test_fifty_cold_lookups_are_one_fetch(cache: JWKSCache, endpoint: Endp
 async def test_fifty_cold_lookups_that_fail_are_one_fetch(
     cache: JWKSCache, endpoint: Endpoint
 ) -> None:
-    """§2.3: who waited for a fetch that failed does not try again at once."""
+    """decision: who waited for a fetch that failed does not try again at once."""
     endpoint.gate = anyio.Event()
     endpoint.document = OSError("down")
     refused = 0
@@ -356,7 +356,7 @@ async def test_nobody_waits_for_a_renewal_but_who_needs_it(
 async def test_old_keys_serve_while_the_issuer_is_out(
     cache: JWKSCache, endpoint: Endpoint, clock: Clock, answer: Any
 ) -> None:
-    """§2.3: stale-if-error for 24 hours, trying again every 30 seconds, then 503."""
+    """decision: stale-if-error for 24 hours, trying again every 30 seconds, then 503."""
     await found(cache)
     endpoint.document = answer
     clock.now += 300
@@ -376,7 +376,7 @@ async def test_old_keys_serve_while_the_issuer_is_out(
 async def test_an_issuer_that_comes_back_is_noticed(
     cache: JWKSCache, endpoint: Endpoint, clock: Clock
 ) -> None:
-    """§1B 17: 503 says 5 seconds, and 5 seconds later another fetch is made."""
+    """rule 17: 503 says 5 seconds, and 5 seconds later another fetch is made."""
     document, endpoint.document = endpoint.document, OSError("down")
     with pytest.raises(KeysUnavailable) as unknown:
         await found(cache)
@@ -391,7 +391,7 @@ async def test_an_issuer_that_comes_back_is_noticed(
 
 
 async def test_when_to_come_back_is_configurable(endpoint: Endpoint, clock: Clock) -> None:
-    """§1B 17: and in whole seconds on the wire."""
+    """rule 17: and in whole seconds on the wire."""
     endpoint.document = OSError("down")
     with pytest.raises(KeysUnavailable) as unknown:
         await found(JWKSCache(URI, fetch=endpoint, clock=clock, retry_after=1.5))
@@ -475,7 +475,7 @@ async def test_looking_up_leaves_no_work_to_the_cycle_collector(cache: JWKSCache
 
 
 async def test_keys_rotate_over_real_http() -> None:
-    """§2.3, §4 5: the new key is published, then signs; the old one is withdrawn."""
+    """decision: the new key is published, then signs; the old one is withdrawn."""
     issuer, clock = Issuer(), Clock()
     async with serve(issuer) as url:
         verifier = JWTVerifier(
@@ -500,7 +500,7 @@ async def test_keys_rotate_over_real_http() -> None:
 
 
 async def test_an_outage_over_real_http() -> None:
-    """§1B 17, §2.3: the last keys, and 503 for who has none."""
+    """rule 17: the last keys, and 503 for who has none."""
     issuer, clock = Issuer(), Clock()
 
     def verifier(url: str) -> JWTVerifier:

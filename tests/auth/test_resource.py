@@ -138,11 +138,11 @@ def told(response: Any) -> tuple[int, str | None, Any]:
     return response.status_code, response.headers.get("WWW-Authenticate"), body
 
 
-# ------------------------------------------------------------------------------ §1B: who gets in
+# ------------------------------------------------------------------------------------ who gets in
 
 
 async def test_a_good_token_gets_in() -> None:
-    """§1B 12, 15: the happy path over HTTP."""
+    """rules 12, 15: the happy path over HTTP."""
     response = await answer(protected(), "/me", f"Bearer {access_token()}")
     assert (response.status_code, response.json()) == (
         200,
@@ -153,7 +153,7 @@ async def test_a_good_token_gets_in() -> None:
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer ", "bEaReR   "])
 async def test_the_scheme_is_compared_without_case(scheme: str) -> None:
-    """§1B 15 (RFC 9110 §11.1): and one or more spaces."""
+    """rule 15 (RFC 9110 §11.1): and one or more spaces."""
     response = await answer(protected(), "/me", f"{scheme} {access_token()}")
     assert response.status_code == 200
 
@@ -171,19 +171,19 @@ async def test_the_scheme_is_compared_without_case(scheme: str) -> None:
     ],
 )
 async def test_no_credentials(authorization: list[str]) -> None:
-    """§1C row 1, §1B 15: 401 without error; other schemes too."""
+    """rules 15, 21: 401 without error; other schemes too."""
     response = await answer(protected(), "/me", *authorization)
     assert told(response) == (401, NO_CREDENTIALS, {})
 
 
 async def test_a_token_in_the_query_is_none() -> None:
-    """§1B 15, spec: MUST NOT (index §Token Requirements 2): ignored, hence 401 without error."""
+    """rule 15, spec: MUST NOT (index §Token Requirements 2): ignored, hence 401 without error."""
     response = await answer(protected(), f"/me?access_token={access_token()}")
     assert told(response) == (401, NO_CREDENTIALS, {})
 
 
 async def test_a_token_in_the_form_is_none() -> None:
-    """§1B 15: nor in a body."""
+    """rule 15: nor in a body."""
     async with client(make_app(protected())) as http:
         form = {"access_token": access_token()}
         response = await http.request("GET", "/me", data=form)
@@ -191,7 +191,7 @@ async def test_a_token_in_the_form_is_none() -> None:
 
 
 async def test_nobody_is_told_of_scopes_that_there_are_not() -> None:
-    """§1C row 1: one parameter is left."""
+    """rules 15, 21: one parameter is left."""
     response = await answer(protected(scopes=[]))
     assert told(response) == (401, f"Bearer {FOUND_AT}", {})
 
@@ -224,7 +224,7 @@ GOOD = access_token()
     ],
 )
 async def test_a_token_that_is_not_acceptable(token: str) -> None:
-    """§1C row 2, §1B 16: malformed, forged, for others, expired: one answer for all."""
+    """rules 16, 21: malformed, forged, for others, expired: one answer for all."""
     response = await answer(protected(), "/me", f"Bearer {token}".strip())
     status, challenge, body = told(response)
     assert (status, challenge) == (401, INVALID)
@@ -236,7 +236,7 @@ async def test_a_token_that_is_not_acceptable(token: str) -> None:
 
 
 async def test_a_token_has_a_limit() -> None:
-    """§1B 12: 16 KiB, before anybody looks into it."""
+    """rule 12: 16 KiB, before anybody looks into it."""
     verifier = Counting()
     auth = protected(verifier, scopes=[])
     assert (await answer(auth, "/me", "Bearer " + "a" * 16384)).status_code == 200
@@ -245,7 +245,7 @@ async def test_a_token_has_a_limit() -> None:
 
 
 async def test_bytes_that_are_no_text_are_no_token() -> None:
-    """§1B 12: 401 and no 500."""
+    """rule 12: 401 and no 500."""
     async with client(make_app(protected())) as http:
         headers = [(b"Authorization", b"Bearer \xff\xfe\xe9")]
         response = await http.get("/me", headers=headers)
@@ -253,14 +253,14 @@ async def test_bytes_that_are_no_text_are_no_token() -> None:
 
 
 async def test_expired_and_short_of_scopes_is_expired() -> None:
-    """§1B 16: 401 wins, so that the client refreshes instead of stepping up."""
+    """rule 16: 401 wins, so that the client refreshes instead of stepping up."""
     token = access_token(exp=NOW - 60, scope="")
     assert told(await answer(protected(), "/write", f"Bearer {token}"))[0] == 401
 
 
 @pytest.mark.parametrize("second", [f"Bearer {GOOD}", "Bearer abc", "Basic abc", ""])
 async def test_two_headers_are_one_too_many(second: str) -> None:
-    """§1C row 4, §1B 15: whichever they are, even twice the same."""
+    """rule 15: whichever they are, even twice the same."""
     response = await answer(protected(), "/me", f"Bearer {GOOD}", second)
     body = {
         "error": "invalid_request",
@@ -270,13 +270,13 @@ async def test_two_headers_are_one_too_many(second: str) -> None:
 
 
 async def test_two_headers_that_a_proxy_joined_are_no_token() -> None:
-    """§1B 15: a comma is not part of a token."""
+    """rule 15: a comma is not part of a token."""
     response = await answer(protected(), "/me", f"Bearer {GOOD}, Bearer {GOOD}")
     assert told(response)[:2] == (401, INVALID)
 
 
 async def test_keys_unavailable() -> None:
-    """§1C row 6, §1B 17: 503, when to come back, and no reason to throw the token away."""
+    """rule 17: 503, when to come back, and no reason to throw the token away."""
     response = await answer(protected(Counting()), "/me", "Bearer later.7")
     assert (response.status_code, response.content) == (503, b"")
     assert response.headers["Retry-After"] == "7"
@@ -284,7 +284,7 @@ async def test_keys_unavailable() -> None:
 
 
 async def test_an_issuer_that_is_down_is_a_503() -> None:
-    """§1B 17: with the cache and the HTTP client that there are."""
+    """rule 17: with the cache and the HTTP client that there are."""
     with nobody() as url:
         verifier = jwt_verifier(jwks=None, jwks_uri=f"{url}/jwks.json")
         response = await answer(protected(verifier), "/me", f"Bearer {GOOD}")
@@ -292,7 +292,7 @@ async def test_an_issuer_that_is_down_is_a_503() -> None:
 
 
 async def test_an_issuer_that_the_metadata_does_not_name_is_refused() -> None:
-    """§1B 12: issuer ∈ the metadata's list, for verifiers of one's own too."""
+    """rule 12: issuer ∈ the metadata's list, for verifiers of one's own too."""
     auth = protected(Counting(), scopes=[])
     assert (await answer(auth, "/me", "Bearer issuer.as")).status_code == 200
     assert (await answer(auth, "/me", "Bearer issuer.other")).status_code == 401
@@ -300,14 +300,14 @@ async def test_an_issuer_that_the_metadata_does_not_name_is_refused() -> None:
 
 @pytest.mark.parametrize(("token", "error"), [("break", ZeroDivisionError), ("none", TypeError)])
 async def test_a_broken_verifier_lets_nobody_in(token: str, error: type[Exception]) -> None:
-    """§1E 34 row 11: fail closed, and loud."""
+    """rule 34: fail closed, and loud."""
     request = Request({"type": "http", "headers": [(b"authorization", f"Bearer {token}".encode())]})
     with pytest.raises(error):
         await protected(Counting())(request, SecurityScopes())
 
 
 async def test_every_request_is_verified() -> None:
-    """§1B 10, spec: MUST: nothing is remembered between requests."""
+    """rule 10, spec: MUST: nothing is remembered between requests."""
     verifier = Counting()
     async with client(make_app(protected(verifier))) as http:
         for _ in range(3):
@@ -315,11 +315,11 @@ async def test_every_request_is_verified() -> None:
     assert len(verifier.tokens) == 3
 
 
-# ------------------------------------------------------------------------------------ §1C: scopes
+# ----------------------------------------------------------------------------------------- scopes
 
 
 async def test_a_token_without_the_scope_of_every_request() -> None:
-    """§1C row 3, §1B 12."""
+    """rules 12, 21, 22."""
     response = await answer(protected(), "/me", f"Bearer {access_token(scope='notes:list')}")
     body = {
         "error": "insufficient_scope",
@@ -332,26 +332,26 @@ async def test_a_token_without_the_scope_of_every_request() -> None:
     "scope", ["", "notes:read", "notes:write notes:tag", "notes:tag notes:read"]
 )
 async def test_all_scopes_of_an_operation_are_in_one_challenge(scope: str) -> None:
-    """§1C 22, §0 7: base scopes and those of `Security`, granted or not, in the same order."""
+    """rule 22: base scopes and those of `Security`, granted or not, in the same order."""
     response = await answer(protected(), "/write", f"Bearer {access_token(scope=scope)}")
     assert told(response)[:2] == (403, insufficient("notes:read notes:write notes:tag"))
 
 
 async def test_a_token_with_all_scopes_gets_in() -> None:
-    """§1B 12"""
+    """rule 12"""
     token = access_token(scope="notes:tag notes:write other notes:read")
     assert (await answer(protected(), "/write", f"Bearer {token}")).status_code == 200
 
 
 async def test_a_401_names_what_the_operation_needs() -> None:
-    """§1C 21, spec: SHOULD (index §Scope Selection Strategy): no second trip for a 403."""
+    """rule 21, spec: SHOULD (index §Scope Selection Strategy): no second trip for a 403."""
     response = await answer(protected(), "/write")
     scopes = "notes:read notes:write notes:tag"
     assert told(response) == (401, f'Bearer scope="{scopes}", {FOUND_AT}', {})
 
 
 async def test_a_broader_scope_is_enough_and_the_challenge_stays_literal() -> None:
-    """§1C 23, spec: MUST (index §Step-Up Authorization Flow): scope hierarchies."""
+    """rule 23, spec: MUST (index §Step-Up Authorization Flow): scope hierarchies."""
     imply = {"notes:admin": ["notes:write"], "notes:write": ["notes:read", "notes:tag"]}
     auth = protected(imply=imply)
     token = access_token(scope="notes:admin")
@@ -362,7 +362,7 @@ async def test_a_broader_scope_is_enough_and_the_challenge_stays_literal() -> No
 
 
 async def test_a_handlers_scopes_are_checked_by_whoever_knows_them() -> None:
-    """§0 7: what the endpoint uses, for tools with `scopes=`."""
+    """decision: what the endpoint uses, for tools with `scopes=`."""
     auth = protected(imply={"notes:admin": ["notes:write"]})
     reader = VerifiedToken(issuer=ISSUER, subject="alice", scopes=frozenset({"notes:read"}))
     assert auth.required_scopes(["notes:write"], ["notes:read", "notes:tag"]) == (
@@ -381,7 +381,7 @@ async def test_a_handlers_scopes_are_checked_by_whoever_knows_them() -> None:
 
 
 async def test_step_ups_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """§1C 25: elevation events: scopes asked, scopes granted."""
+    """rule 25: elevation events: scopes asked, scopes granted."""
     caplog.set_level(logging.INFO, logger="fastapi_mcp_mrtr")
     auth = protected()
     refusal = auth.challenge_insufficient(["notes:write"])
@@ -398,7 +398,7 @@ async def test_step_ups_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_token_is_verified_once_however_often_it_is_asked_for() -> None:
-    """§3.7: FastAPI runs a dependency again for other scopes; verification is not repeated."""
+    """decision: FastAPI runs a dependency again for other scopes; verification is not repeated."""
     verifier = Counting()
     auth = protected(verifier)
     app = make_app(auth)
@@ -488,7 +488,7 @@ async def test_what_is_there_must_be_good_all_the_same(
 
 
 async def test_two_resources_do_not_share_their_tokens() -> None:
-    """§1B 13: what one verified says nothing to the other."""
+    """rule 13: what one verified says nothing to the other."""
     first, second = protected(Counting()), protected(Counting())
     request = Request({"type": "http", "headers": [(b"authorization", b"Bearer notes_read")]})
     await first(request, SecurityScopes())
@@ -501,7 +501,7 @@ async def test_two_resources_do_not_share_their_tokens() -> None:
 
 
 async def test_what_a_handler_gets_holds_no_token() -> None:
-    """§1B 14, spec: MUST NOT (security-considerations §Access Token Privilege Restriction)."""
+    """rule 14, spec: MUST NOT (security-considerations §Access Token Privilege Restriction)."""
     token = access_token()
     scope: Scope = {"type": "http", "headers": [(b"authorization", f"Bearer {token}".encode())]}
     auth = protected()
@@ -521,7 +521,7 @@ async def test_what_a_handler_gets_holds_no_token() -> None:
 
 
 async def test_no_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """§1C 25: at no level, by no library involved, whatever becomes of the token."""
+    """rule 25: at no level, by no library involved, whatever becomes of the token."""
     caplog.set_level(1)
     issuer = Issuer()
     async with serve(issuer) as url:
@@ -553,7 +553,7 @@ async def test_no_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 async def test_the_reason_is_in_the_log_under_the_id_that_the_client_reads(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """§1C 25: generic text to the client, the real reason with a correlation id to the log."""
+    """rule 25: generic text to the client, the real reason with a correlation id to the log."""
     caplog.set_level(logging.INFO, logger="fastapi_mcp_mrtr")
     response = await answer(protected(), "/me", f"Bearer {access_token(exp=NOW - 60)}")
     (line,) = [r.getMessage() for r in caplog.records if r.name == "fastapi_mcp_mrtr"]
@@ -563,7 +563,7 @@ async def test_the_reason_is_in_the_log_under_the_id_that_the_client_reads(
 
 
 async def test_an_outage_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """§1C 25: somebody has to do something."""
+    """rule 25: somebody has to do something."""
     await answer(protected(Counting()), "/me", "Bearer later.5")
     (record,) = [r for r in caplog.records if r.name == "fastapi_mcp_mrtr"]
     assert record.levelno == logging.WARNING
@@ -594,11 +594,11 @@ async def test_authenticating_leaves_no_work_to_the_cycle_collector(header: str 
         gc.enable()
 
 
-# --------------------------------------------------------------------------- §1A: the metadata
+# --------------------------------------------------------------------------------- the metadata
 
 
 def test_the_metadata_document_to_the_byte() -> None:
-    """§1A 1, 2, 5 (RFC 9728 §3.2): members in this order, and none that is empty."""
+    """rules 1, 2, 5 (RFC 9728 §3.2): members in this order, and none that is empty."""
     assert protected(resource_name="Notes").metadata == (
         b'{"resource":"https://api.example.com/mcp",'
         b'"authorization_servers":["https://as.example.com"],'
@@ -628,7 +628,7 @@ def test_the_metadata_document_to_the_byte() -> None:
 
 
 def test_scopes_supported_may_be_fewer_or_others_than_the_base() -> None:
-    """§1A 9: a challenge may name scopes outside it."""
+    """rule 9: a challenge may name scopes outside it."""
     auth = protected(scopes=["a", "b"], scopes_supported=["a"])
     assert json.loads(auth.metadata)["scopes_supported"] == ["a"]
     assert "scopes_supported" not in json.loads(protected(scopes_supported=[]).metadata)
@@ -646,20 +646,20 @@ def test_scopes_supported_may_be_fewer_or_others_than_the_base() -> None:
     ],
 )
 def test_the_resource_is_emitted_byte_for_byte(resource: str) -> None:
-    """§1A 6: through no parser that appends a slash."""
+    """rule 6: through no parser that appends a slash."""
     auth = protected(resource=resource)
     assert auth.resource == json.loads(auth.metadata)["resource"] == resource
 
 
 def test_scheme_and_host_of_the_resource_are_emitted_in_lower_case() -> None:
-    """§1A 7, spec: (index §Canonical Server URI)."""
+    """rule 7, spec: (index §Canonical Server URI)."""
     auth = protected(resource="HTTPS://API.Example.com/MCP")
     assert auth.resource == "https://api.example.com/MCP"
     assert auth.metadata_url == ("https://api.example.com/.well-known/oauth-protected-resource/MCP")
 
 
 def test_where_the_metadata_is() -> None:
-    """§1A 3, 4, §3.4: three ways to find it, computed from the setting and never from a request."""
+    """rules 3, 4: three ways to find it, computed from the setting and never from a request."""
     auth = protected(resource="https://api.example.com/api%20v1/mcp")
     assert auth.metadata_url == (
         "https://api.example.com/.well-known/oauth-protected-resource/api%20v1/mcp"
@@ -674,7 +674,7 @@ def test_where_the_metadata_is() -> None:
 
 
 def test_behind_a_proxy_the_metadata_may_be_elsewhere() -> None:
-    """§3.4 row 3: `resource_metadata` is what changes, the path form does not."""
+    """decision: `resource_metadata` is what changes, the path form does not."""
     elsewhere = "https://api.example.com/api/v1/.well-known/oauth-protected-resource"
     auth = protected(resource_metadata_url=elsewhere)
     assert auth.metadata_url == elsewhere
@@ -684,7 +684,7 @@ def test_behind_a_proxy_the_metadata_may_be_elsewhere() -> None:
 
 
 async def test_the_metadata_is_for_everybody() -> None:
-    """§1A 5: 200, JSON, no token, any origin, cacheable."""
+    """rule 5: 200, JSON, no token, any origin, cacheable."""
     auth = protected()
     app = make_app(auth)
     app.add_api_route(auth.metadata_path, auth.metadata_response, include_in_schema=False)
@@ -696,7 +696,7 @@ async def test_the_metadata_is_for_everybody() -> None:
     assert response.headers["Cache-Control"] == "public, max-age=3600"
 
 
-# --------------------------------------------------------------------------------- §3.5: FastAPI
+# -------------------------------------------------------------------------------------- FastAPI
 
 
 def openapi(auth: ProtectedResource) -> dict[str, Any]:
@@ -704,7 +704,7 @@ def openapi(auth: ProtectedResource) -> dict[str, Any]:
 
 
 def test_openapi_shows_the_scheme() -> None:
-    """§3.5: by itself, because it is a real dependency."""
+    """decision: by itself, because it is a real dependency."""
     schema = openapi(protected(description="A token from the login page"))
     assert schema["components"]["securitySchemes"] == {
         "MCPOAuth2": {
@@ -720,7 +720,7 @@ def test_openapi_shows_the_scheme() -> None:
 
 
 def test_openapi_can_log_in() -> None:
-    """§3.5: with the issuer's endpoints it is an OAuth flow, and its docs page has a button."""
+    """decision: with the issuer's endpoints it is an OAuth flow, and its docs page has a button."""
     schema = openapi(
         protected(
             scheme_name="Notes",
@@ -744,7 +744,7 @@ def test_openapi_can_log_in() -> None:
 
 
 def test_it_can_be_overridden_in_tests() -> None:
-    """§3.5: the test recipe."""
+    """decision: the test recipe."""
     auth = protected()
     app = make_app(auth)
     alice = VerifiedToken(issuer=ISSUER, subject="alice", scopes=frozenset({"a"}))
@@ -770,7 +770,7 @@ def test_fastapis_own_handler_keeps_status_and_challenge() -> None:
 
 
 async def test_several_issuers() -> None:
-    """§1B 12: JWTs of one, opaque tokens of the other, each checked by its own verifier."""
+    """rule 12: JWTs of one, opaque tokens of the other, each checked by its own verifier."""
     second = "https://second.example.com"
     issuer = Issuer()
     issuer.answers["/introspect"] = Answer({"active": True, **access_claims(iss=..., sub="bob")})
@@ -838,7 +838,7 @@ async def test_several_issuers() -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], why: str) -> None:
-    """§1A 2, 7, 8, 9, §1B 20: at construction, and naming the setting."""
+    """rules 2, 7, 8, 9, 20: at construction, and naming the setting."""
     with pytest.raises(ValueError, match=re.escape(why)):
         protected(**settings)
 

@@ -18,7 +18,7 @@ IMPLY = {"admin": ["write"], "write": ["read", "list"]}
 
 
 def test_what_was_not_granted_is_missing_in_the_order_asked() -> None:
-    """§1B 12: a token must have the scopes of the operation."""
+    """rule 12: a token must have the scopes of the operation."""
     assert missing_scopes(["c", "a", "b"], {"a"}, {}) == ("c", "b")
     assert missing_scopes(["a"], {"a", "b"}, {}) == ()
     assert missing_scopes([], set(), {}) == ()
@@ -26,17 +26,17 @@ def test_what_was_not_granted_is_missing_in_the_order_asked() -> None:
 
 @pytest.mark.parametrize("granted", ["read", "write", "admin"])
 def test_a_broader_scope_satisfies_a_narrower_requirement(granted: str) -> None:
-    """§1C 23, spec: MUST (index §Step-Up Authorization Flow): hierarchies, over any steps."""
+    """rule 23, spec: MUST (index §Step-Up Authorization Flow): hierarchies, over any steps."""
     assert missing_scopes(["read"], {granted}, IMPLY) == ()
 
 
 def test_a_narrower_scope_does_not_satisfy_a_broader_requirement() -> None:
-    """§1C 23: implications have a direction."""
+    """rule 23: implications have a direction."""
     assert missing_scopes(["admin", "write", "read"], {"read"}, IMPLY) == ("admin", "write")
 
 
 def test_implications_that_go_round_end() -> None:
-    """§1C 23: transitive; a cycle makes its members equal."""
+    """rule 23: transitive; a cycle makes its members equal."""
     assert implied_scopes({"a"}, {"a": ["b"], "b": ["c"], "c": ["a"]}) == {"a", "b", "c"}
 
 
@@ -49,7 +49,7 @@ def test_implications_that_go_round_end() -> None:
 def test_implying_is_reaching(
     imply: dict[str, list[str]], granted: set[str], required: list[str]
 ) -> None:
-    """§1C 23: nothing is implied but what some chain of implications leads to."""
+    """rule 23: nothing is implied but what some chain of implications leads to."""
     have = set(granted)
     for _ in imply:
         have |= {narrower for scope in have for narrower in imply.get(scope, [])}
@@ -58,7 +58,7 @@ def test_implying_is_reaching(
 
 
 def test_a_union_keeps_the_order_and_names_each_once() -> None:
-    """§1C 22: challenges are built consistently."""
+    """rule 22: challenges are built consistently."""
     assert union_scopes(["a", "b"], (), ["b", "c", "a"]) == ("a", "b", "c")
 
 
@@ -77,7 +77,7 @@ def test_a_union_keeps_the_order_and_names_each_once() -> None:
     ],
 )
 def test_what_no_challenge_may_name_is_refused(scopes: list[Any], why: str) -> None:
-    """§1A 8, 9: offline_access and wildcards; RFC 6749 §3.3 for the rest."""
+    """rules 8, 9: offline_access and wildcards; RFC 6749 §3.3 for the rest."""
     with pytest.raises(ValueError, match=why) as refused:
         checked_scopes("scopes", scopes)
     assert "scopes has" in str(refused.value)
@@ -97,7 +97,7 @@ def test_a_scope_that_is_named_twice_counts_once() -> None:
 
 
 def test_implications_are_checked_but_a_broader_scope_may_be_a_wildcard() -> None:
-    """§1C 23: what an issuer grants is its business, what we ask for is ours."""
+    """rule 23: what an issuer grants is its business, what we ask for is ours."""
     assert checked_implications(None) == {}
     assert checked_implications({"notes:*": ["notes:read"]}) == {"notes:*": ("notes:read",)}
     with pytest.raises(ValueError, match="wildcard"):

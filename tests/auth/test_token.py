@@ -40,7 +40,7 @@ def test_it_cannot_be_changed() -> None:
 
 
 def test_its_repr_shows_no_claims() -> None:
-    """§1C 25: logs have no personal data that nobody asked for."""
+    """rule 25: logs have no personal data that nobody asked for."""
     token = verified(claims={"email": "alice@example.com"})
     assert "alice@example.com" not in repr(token)
     assert "VerifiedToken(issuer='https://as.example.com', subject='alice'" in repr(token)
@@ -53,7 +53,7 @@ def test_tokens_are_equal_by_what_they_say() -> None:
     assert len({verified(), verified()}) == 1
 
 
-# ------------------------------------------------------------------------ §1E: the principal's key
+# ---------------------------------------------------------------------------- the principal's key
 
 
 def key(**changes: Any) -> bytes:
@@ -61,7 +61,7 @@ def key(**changes: Any) -> bytes:
 
 
 def test_the_key_is_issuer_client_subject_and_tenant() -> None:
-    """§1E 34 row 1, pinned: states in flight hold a hash of it."""
+    """rule 34, pinned: states in flight hold a hash of it."""
     assert key(claims={"tid": "t1", "sub": "alice", "email": "a@b"}) == (
         b'["claims",["iss",["s","https://as.example.com"]],["tid",["s","t1"]],'
         b'["client",["s","cli"]],["sub",["s","alice"]]]'
@@ -79,7 +79,7 @@ def test_the_key_is_issuer_client_subject_and_tenant() -> None:
     ],
 )
 def test_a_refresh_or_step_up_is_the_same_principal(changes: dict[str, Any]) -> None:
-    """§1E 34 rows 4, 5, 7: nothing that is specific to one token is part of it."""
+    """rule 34: nothing that is specific to one token is part of it."""
     assert key(**changes) == key()
 
 
@@ -98,24 +98,24 @@ def test_a_refresh_or_step_up_is_the_same_principal(changes: dict[str, Any]) -> 
     ],
 )
 def test_another_user_client_issuer_or_tenant_is_another(changes: dict[str, Any]) -> None:
-    """§1E 34 rows 1, 5, 6: `sub` is unique only per issuer."""
+    """rule 34: `sub` is unique only per issuer."""
     assert key(**changes) != key()
 
 
 def test_a_client_without_user_is_a_principal_of_its_own() -> None:
-    """§1E 34 row 2: client credentials."""
+    """rule 34: client credentials."""
     assert key(subject=None, claims={}) == (
         b'["claims",["iss",["s","https://as.example.com"]],["client",["s","cli"]]]'
     )
 
 
 def test_the_same_client_however_the_issuer_calls_it() -> None:
-    """§1E 34 row 1: client_id, else azp, else appid; what was read wins over what else is there."""
+    """rule 34: client_id, else azp, else appid; what was read wins over what else is there."""
     assert key(claims={"azp": "another", "appid": "yet another"}) == key()
 
 
 def test_nobody_is_no_principal() -> None:
-    """§1E 34 row 10: a broken verifier makes no shared principal."""
+    """rule 34: a broken verifier makes no shared principal."""
     with pytest.raises(TypeError, match="names nobody"):
         key(subject=None, client_id=None)
 

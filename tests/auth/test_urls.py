@@ -23,7 +23,7 @@ from fastapi_mcp_mrtr.auth.urls import canonical, checked_url, is_loopback, meta
     ],
 )
 def test_urls_are_kept_byte_for_byte(url: str) -> None:
-    """§1A 6: an issuer with a slash appended is another issuer."""
+    """rule 6: an issuer with a slash appended is another issuer."""
     assert checked_url("issuer", url) is url
 
 
@@ -56,7 +56,7 @@ def test_urls_are_kept_byte_for_byte(url: str) -> None:
     ],
 )
 def test_unsafe_or_ambiguous_urls_are_refused(url: Any, why: str) -> None:
-    """§1A 7, §1B 20: https but for loopback, no query, no fragment; nothing to be quoted."""
+    """rules 7, 20: https but for loopback, no query, no fragment; nothing to be quoted."""
     with pytest.raises(ValueError, match=why) as refused:
         checked_url("resource", url)
     assert str(refused.value).startswith(f"resource={url!r} ")
@@ -69,7 +69,7 @@ def test_a_query_or_fragment_is_possible_where_it_makes_sense() -> None:
 
 
 def test_loopback_is_known_by_name_and_by_address() -> None:
-    """§1B 20: localhost excepted."""
+    """rule 20: localhost excepted."""
     assert is_loopback("localhost")
     assert is_loopback("::1")
     assert not is_loopback("10.0.0.1")
@@ -89,7 +89,7 @@ def test_loopback_is_known_by_name_and_by_address() -> None:
     ],
 )
 def test_scheme_and_host_of_a_web_url_are_lower_case(uri: str, form: str) -> None:
-    """§1A 7, spec: SHOULD (index §Canonical Server URI): and everything else is as it was."""
+    """rule 7, spec: SHOULD (index §Canonical Server URI): and everything else is as it was."""
     assert canonical(uri) == form
 
 
@@ -105,5 +105,5 @@ def test_scheme_and_host_of_a_web_url_are_lower_case(uri: str, form: str) -> Non
     ],
 )
 def test_the_metadata_is_between_host_and_path(resource: str, url: str) -> None:
-    """§1A 4 (RFC 9728 §3.1): a slash that terminates the host is dropped."""
+    """rule 4 (RFC 9728 §3.1): a slash that terminates the host is dropped."""
     assert metadata_url(resource) == url

@@ -96,7 +96,7 @@ def refusal(call: Callable[[], Any]) -> tuple[int, str | None, str]:
 
 
 def test_a_request_without_a_token_is_told_where_to_get_one() -> None:
-    """rule 3, 21: the 401 has the metadata and the scopes; no error, and the exact body."""
+    """rules 3, 21: the 401 has the metadata and the scopes; no error, and the exact body."""
     mcp = desk(resource())
     status, challenge, body = refusal(lambda: client(mcp, None).list_tools())
     assert (status, body) == (401, "{}")
@@ -240,7 +240,7 @@ def test_a_token_or_a_key() -> None:
 
 
 def test_who_is_let_in_without_a_token_is_asked_for_one() -> None:
-    """§1C: 401, where there are no credentials, also for a tool that needs scopes."""
+    """decision: 401, where there are no credentials, also for a tool that needs scopes."""
     mcp = desk(resource(auto_error=False))
 
     @mcp.tool(scopes=["write"])
@@ -307,7 +307,7 @@ def hidden_desk() -> MCPRouter:
 
 
 def test_what_is_hidden_does_not_exist_for_others() -> None:
-    """oauth §3.3: filtered lists are private, a direct call is an unknown tool."""
+    """decision: filtered lists are private, a direct call is an unknown tool."""
     played = client(hidden_desk(), "ada~read")
     assert [tool.name for tool in played.list_tools()] == ["look", "change"]
     assert {reply.result["cacheScope"] for reply in played.replies} == {"private"}
@@ -323,7 +323,7 @@ def test_what_is_hidden_does_not_exist_for_others() -> None:
 
 
 def test_who_has_the_scopes_sees_it() -> None:
-    """oauth §3.3: over page boundaries too."""
+    """decision: over page boundaries too."""
     played = client(hidden_desk(), "ada~read+admin")
     assert [tool.name for tool in played.list_tools()] == ["look", "audit", "change"]
     assert played.call_tool("audit").content[0].text == "audited"  # type: ignore[union-attr]
@@ -348,7 +348,7 @@ def test_completions_need_the_scopes_of_what_they_complete() -> None:
 def test_the_challenge_of_an_apps_own_authentication_is_augmented(
     principal: Any, challenge: str
 ) -> None:
-    """oauth §3.2: it stays what the app raised, and says where to log in."""
+    """decision: it stays what the app raised, and says where to log in."""
     mcp = desk(principal, principal_key=str, resource_metadata_url=METADATA)
     assert refusal(lambda: client(mcp, None).list_tools())[:2] == (401, challenge)
 
@@ -394,7 +394,7 @@ def test_without_a_protected_resource_there_is_no_metadata() -> None:
 
 
 def test_a_resource_with_another_path_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """oauth §3.4: clients compare the resource with the URL they call."""
+    """decision: clients compare the resource with the URL they call."""
     mcp = desk(resource(resource="https://api.example.com/other"))
     client(mcp, "ada~read").list_tools()
     assert "does not end in that path" in caplog.text
