@@ -68,6 +68,7 @@ def create_app(
         scopes_of=scopes_of,
         keys=chosen.secret,
         clock=clock,
+        console=True,
         tags=["MCP"],
     )
     mcp.include(mcp_tools.travel)

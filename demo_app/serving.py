@@ -149,6 +149,7 @@ def _invite(transcript: Transcript, base_url: str, link: str) -> None:
     transcript.line()
     transcript.line("The desk is open. Ctrl-C closes it.", "title")
     transcript.line(f"  REST endpoints  {base_url}/docs")
+    transcript.line(f"  Console         {base_url}/mcp/console")
     transcript.line(f"  MCP endpoint    {base_url}/mcp")
     transcript.line(f"                  clients log in by themselves; sign in with one of {keys},")
     transcript.line("                  or have them send the key in the header X-API-Key")

@@ -24,6 +24,7 @@ from .errors import (
     ToolError,
     UnstableQuestionError,
 )
+from .http.console.settings import Console
 from .http.router import MCPRouter
 from .rounds.questions import Titles
 from .rounds.sentinels import (
@@ -57,6 +58,7 @@ __all__ = [
     "AESGCMCodec",
     "ChallengeError",
     "Complete",
+    "Console",
     "Context",
     "DuplicateKeyError",
     "HandlerError",

@@ -168,7 +168,7 @@ class MCPEndpoint:
         match classify(headers, body, supported=SUPPORTED_VERSIONS):
             case InboundRequest() as message_in:
                 try:
-                    key = self._key(principal)
+                    key = self.key_of(principal)
                 except Exception as error:
                     return JSONBytes(
                         _internal_error(message_in.id, error, "Identifying the principal")
@@ -190,7 +190,8 @@ class MCPEndpoint:
             case no:
                 return JSONBytes(encode_error(no.id, no.code, no.message, no.data), no.status)
 
-    def _key(self, principal: Any) -> bytes:
+    def key_of(self, principal: Any) -> bytes:
+        """What identifies a principal. Raises: what `principal_key` does."""
         if principal is None:
             return self._anonymous
         return principal_key_bytes(principal, self._principal_key)

@@ -1,5 +1,7 @@
 """`MCPRouter`: what a FastAPI user creates, decorates handlers with and includes."""
 
+import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +24,8 @@ from fastapi_mcp_mrtr.state.keys import KeyRing, Secret
 from fastapi_mcp_mrtr.state.ledger import Ledger
 from fastapi_mcp_mrtr.state.security import StateSecurity
 
+from .console.guard import refuse_evident_host
+from .console.settings import Console, ConsoleSetting
 from .endpoint import MCPEndpoint, MCPRoute, endpoint_function
 from .exchange import StreamSettings
 from .metadata import protected_resource, well_known_router
@@ -107,6 +111,8 @@ class MCPRouter(APIRouter, HandlerGroup):
         list_ttl_ms: how long clients may keep a list, in milliseconds.
         allowed_origins: web origins that may call, such as `https://app.example.com`.
         allowed_hosts: hosts whose own pages may call, such as `api.example.com`.
+        console: `True` shows a page at `/mcp/console` on which people play the client, on this
+            computer only; `"debug"` also lets it open `requestState`s; `Console(...)` has more.
         keep_alive: seconds between the comments that keep a quiet stream open.
         shutdown_grace: seconds a streaming call may go on after the server was told to stop.
         openapi_tools: `False` shows only the endpoint in `/docs`, not what is behind it.
@@ -115,6 +121,8 @@ class MCPRouter(APIRouter, HandlerGroup):
 
     Raises:
         ValueError, TypeError: a setting makes no sense.
+        RuntimeError: there is to be a console, and the command line shows that the server listens
+            to others than this computer.
     """
 
     def __init__(
@@ -145,6 +153,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         list_ttl_ms: int = 60_000,
         allowed_origins: Iterable[str] = (),
         allowed_hosts: Iterable[str] = (),
+        console: ConsoleSetting = False,
         keep_alive: float = 15.0,
         shutdown_grace: float = 5.0,
         openapi_tools: bool = True,
@@ -165,6 +174,9 @@ class MCPRouter(APIRouter, HandlerGroup):
         )
         if list_ttl_ms < 0:
             raise ValueError(f"list_ttl_ms must be 0 or more, not {list_ttl_ms!r}")
+        shown = Console.of(console)
+        if shown is not None and not shown.hosts:
+            refuse_evident_host(sys.argv, os.environ)
         HandlerGroup.__init__(self)
         APIRouter.__init__(self, **{"tags": ["mcp"], **router_options})
         self.name = name
@@ -210,7 +222,9 @@ class MCPRouter(APIRouter, HandlerGroup):
         )
         endpoint = MCPEndpoint(
             server=server,
-            origins=OriginPolicy(allowed_origins, allowed_hosts),
+            origins=OriginPolicy(
+                allowed_origins, allowed_hosts, own_hosts=shown.hosts if shown else ()
+            ),
             streams=StreamSettings(keep_alive, shutdown_grace),
             max_body_size=max_body_size,
             principal_key=principal_key,
@@ -228,6 +242,21 @@ class MCPRouter(APIRouter, HandlerGroup):
         if openapi_tools:
             self._show_handlers(path, principal_depends, resource.scopes if resource else ())
         self.lifespan_context = _checking_routes_first(self.lifespan_context)
+        if shown is not None:
+            # Not needed by most apps, so not imported by them.
+            from .console.routes import add_console
+
+            issuers = resource.authorization_servers if resource else ()
+            add_console(
+                self,
+                path,
+                shown,
+                endpoint=endpoint,
+                principal=principal_depends,
+                describe=self._flows.describe,
+                max_body_size=max_body_size,
+                connect=(*issuers, metadata_url) if metadata_url else issuers,
+            )
 
     def _show_handlers(
         self, path: str, principal: params.Depends | None, scopes: tuple[str, ...]

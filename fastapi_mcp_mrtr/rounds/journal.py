@@ -73,6 +73,16 @@ class Journal:
         }
         return {name: member for name, member in members.items() if member}
 
+    def described(self) -> dict[str, Any]:
+        """JSON with long names, for people."""
+        return {
+            "answers": {key: answer._asdict() for key, answer in self.answers.items()},
+            "steps": {key: result._asdict() for key, result in self.steps.items()},
+            "asked": self.asked,
+            "rewordings": self.rewordings,
+            "aside": sorted(self.aside),
+        }
+
     @classmethod
     def from_json_obj(cls, members: Any) -> Journal:
         """The journal that `to_json_obj` wrote.

@@ -104,6 +104,10 @@ class Flows:
             call, entry, arguments, values, target, flow, responses, now, binding, presented
         )
 
+    def describe(self, token: object, principal_key: bytes) -> dict[str, Any]:
+        """What a `requestState` of this principal says. Raises: RequestStateError."""
+        return {**self._security.describe(token, principal_key), "now": self.clock()}
+
     def _once(self, entry: Entry) -> SingleUse | None:
         own = entry.settings.single_use
         return self._single_use if (self._defaults.single_use if own is None else own) else None

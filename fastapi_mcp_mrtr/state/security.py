@@ -141,14 +141,7 @@ class StateSecurity:
 
         Raises: RequestStateError, whatever is wrong with it.
         """
-        payload = open_token(
-            self._codec,
-            token,
-            purpose=REQUEST_STATE,
-            max_bytes=self._max_bytes,
-            limit="max_state_bytes",
-        )
-        claims = _CLAIMS.read(payload)
+        claims = self._open(token)
         require(claims.audience == self._audience, "other audience")
         require(claims.issued <= now + LEEWAY, "issued in the future")
         require(claims.started <= now + LEEWAY, "flow started in the future")
@@ -176,6 +169,32 @@ class StateSecurity:
             kid=claims.kid,
             expires=claims.expires,
         )
+
+    def describe(self, token: object, principal: bytes) -> dict[str, Any]:
+        """What a state of this principal says, for a developer to read. It need not be usable any
+        more: expiry and the call that it belongs to are told, not checked.
+
+        Raises: RequestStateError, it is no state of this server's, or somebody else's.
+        """
+        claims = self._open(token)
+        require(claims.audience == self._audience, "other audience")
+        require(self._principals.fits(claims.principal, claims.kid, principal), "other principal")
+        said = claims._asdict()
+        del said["principal"]
+        try:
+            return {**said, "journal": Journal.from_json_obj(claims.journal).described()}
+        except Exception:
+            raise RequestStateError("journal of another shape") from None
+
+    def _open(self, token: object) -> _Claims:
+        payload = open_token(
+            self._codec,
+            token,
+            purpose=REQUEST_STATE,
+            max_bytes=self._max_bytes,
+            limit="max_state_bytes",
+        )
+        return _CLAIMS.read(payload)
 
 
 def _encode(claims: _Claims) -> bytes:

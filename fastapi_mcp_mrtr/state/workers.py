@@ -16,7 +16,7 @@ from .keys import KeyRing
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
-_SERVERS: Final = frozenset({"fastapi", "granian", "gunicorn", "hypercorn", "uvicorn"})
+SERVERS: Final = frozenset({"fastapi", "granian", "gunicorn", "hypercorn", "uvicorn"})
 # `-w` is a server's option only on a server's command line; `--workers` means one thing everywhere.
 _LONG: Final = re.compile(r"--workers[= ](\d{1,6})(?= |$)", re.ASCII)
 _LONG_OR_SHORT: Final = re.compile(r"(?:--workers[= ]|-w[= ]?)(\d{1,6})(?= |$)", re.ASCII)
@@ -34,7 +34,7 @@ def evident_workers(argv: Sequence[str], environ: Mapping[str, str]) -> int | No
     hypercorn, granian and `fastapi run`, then `GUNICORN_CMD_ARGS`, then `WEB_CONCURRENCY`. `None`
     is no proof: a worker count in code or in a configuration file cannot be seen from here.
     """
-    on_server = not _SERVERS.isdisjoint(_program(argv))
+    on_server = not SERVERS.isdisjoint(program_names(argv))
     option = _LONG_OR_SHORT if on_server else _LONG
     found = (
         option.findall(" ".join(argv))
@@ -109,7 +109,7 @@ def warn_if_not_alone(what: str, consequence: str, remedy: str) -> None:
         )
 
 
-def _program(argv: Sequence[str]) -> Iterable[str]:
+def program_names(argv: Sequence[str]) -> Iterable[str]:
     """Name the program run: `uvicorn` both for `/bin/uvicorn` and for `python -m uvicorn`."""
     path = PurePath(argv[0] if argv else "")
     return path.stem, path.parent.name
