@@ -7,7 +7,9 @@
 #   make conformance   the official suite against the fixture server
 #   make lowest        the tests and the suite again, on the lowest versions that pyproject.toml admits
 #   make format        rewrites what `make lint` would refuse
-#   make check         lint, types, conformance, test: what .ci/run calls
+#   make console       rebuilds the browser console into the package, from console/
+#   make console-check the committed build is what console/ gives
+#   make check         lint, types, console-check, conformance, test: what .ci/run calls
 #
 # Another Python beside the first: make test PYTHON=python3.13 VENV=.venv-3.13
 
@@ -19,13 +21,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 SUITE := tests/conformance
+PAGE := fastapi_mcp_mrtr/http/console/static
 
 # The venv's node and npm come first; `npx` puts the pinned node of $(SUITE) before both.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types conformance lowest check build clean
+.PHONY: help demo test lint format types console console-check conformance lowest check build clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +61,10 @@ $(SUITE)/node_modules/.installed: $(SUITE)/package-lock.json | $(VENV)/.dev
 	cd $(SUITE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
+console/node_modules/.installed: console/package-lock.json | $(VENV)/.dev
+	cd console && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 # ------------------------------------------------------------------------------- the verbs
 
 demo: $(VENV)/.demo
@@ -79,6 +86,14 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/pyright
 
+console: console/node_modules/.installed
+	cd console && npx prettier --log-level warn --write . && npx tsc && npx vite build --logLevel warn
+
+console-check: console/node_modules/.installed
+	cd console && npx prettier --log-level warn --check . && npx tsc
+	cd console && npx vite build --logLevel warn --outDir ../build/console
+	diff -r build/console $(PAGE) || { echo 'Run `make console` and commit what it builds.'; exit 1; }
+
 conformance: $(SUITE)/node_modules/.installed
 	$(BIN)/python -m tests.conformance.run
 	$(BIN)/python -m tests.conformance.run_authorization
@@ -95,7 +110,7 @@ lowest: $(SUITE)/node_modules/.installed
 	$(LOWEST)/bin/python -m pytest --no-cov $(PYTEST_ARGS)
 
 # The tests come last, so that the last line is their summary.
-check: lint types conformance test
+check: lint types console-check conformance test
 
 build: $(VENV)/.dev
 	$(BIN)/python -m hatchling build

@@ -7,7 +7,9 @@ export default defineConfig({
   base: "./",
   publicDir: "public",
   resolve: {
-    alias: { "markdown-to-jsx/react": fileURLToPath(new URL("src/no-markdown.ts", import.meta.url)) },
+    alias: {
+      "markdown-to-jsx/react": fileURLToPath(new URL("src/no-markdown.ts", import.meta.url)),
+    },
   },
   plugins: [
     {

@@ -1,6 +1,7 @@
 """What is shipped: the wheel, its metadata, and what importing the package does."""
 
 import email
+import gzip
 import re
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from .lowest import constraints
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fastapi_mcp_mrtr"
+CONSOLE = PACKAGE / "http" / "console" / "static"
+CONSOLE_FILES = ("index.html", "console.js", "console.css", "icon.svg", "licences.txt")
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +57,15 @@ def test_the_wheel_holds_every_module_and_the_typed_marker(wheel: zipfile.ZipFil
     """Nothing is left out and nothing slips in. decision"""
     sources = {p.relative_to(ROOT).as_posix() for p in PACKAGE.rglob("*.py")}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert shipped == sources | {"fastapi_mcp_mrtr/py.typed"}
+    page = {p.relative_to(ROOT).as_posix() for p in CONSOLE.iterdir()}
+    assert page >= {f"{CONSOLE.relative_to(ROOT).as_posix()}/{name}" for name in CONSOLE_FILES}
+    assert shipped == sources | page | {"fastapi_mcp_mrtr/py.typed"}
+
+
+def test_the_console_is_small(wheel: zipfile.ZipFile) -> None:
+    """All of it, as a server would compress it. issue: under 300 kB"""
+    size = sum(len(gzip.compress(wheel.read(n))) for n in wheel.namelist() if "/static/" in n)
+    assert 0 < size < 300_000
 
 
 def test_the_wheel_holds_the_licence(wheel: zipfile.ZipFile) -> None:

@@ -37,17 +37,34 @@ const SECTIONS: { kind: Kind; title: string; method: string; member: string }[] 
   { kind: "tool", title: "Tools", method: "tools/list", member: "tools" },
   { kind: "prompt", title: "Prompts", method: "prompts/list", member: "prompts" },
   { kind: "resource", title: "Resources", method: "resources/list", member: "resources" },
-  { kind: "template", title: "Templates", method: "resources/templates/list", member: "resourceTemplates" },
+  {
+    kind: "template",
+    title: "Templates",
+    method: "resources/templates/list",
+    member: "resourceTemplates",
+  },
 ];
 
 const EMPTY: Schema = { type: "object", properties: {} };
 
 function item(kind: Kind, definition: any): Item {
-  const id = text(kind === "resource" ? definition.uri : kind === "template" ? definition.uriTemplate : definition.name);
+  const id = text(
+    kind === "resource"
+      ? definition.uri
+      : kind === "template"
+        ? definition.uriTemplate
+        : definition.name,
+  );
   const schema =
     kind === "tool"
-      ? isObject(definition.inputSchema) ? definition.inputSchema : EMPTY
-      : kind === "prompt" ? promptSchema(definition) : kind === "template" ? templateSchema(definition) : EMPTY;
+      ? isObject(definition.inputSchema)
+        ? definition.inputSchema
+        : EMPTY
+      : kind === "prompt"
+        ? promptSchema(definition)
+        : kind === "template"
+          ? templateSchema(definition)
+          : EMPTY;
   const title = text(definition.title ?? definition.annotations?.title ?? definition.name) || id;
   return { kind, id, title, description: text(definition.description), schema, definition };
 }
@@ -57,7 +74,13 @@ function call(chosen: Item, args: JsonObject): Call {
   switch (kind) {
     case "tool": {
       const params = { name: id, arguments: args };
-      return { title, method: "tools/call", name: id, params, paramHeaders: paramHeaders(chosen.schema, args) };
+      return {
+        title,
+        method: "tools/call",
+        name: id,
+        params,
+        paramHeaders: paramHeaders(chosen.schema, args),
+      };
     }
     case "prompt":
       return { title, method: "prompts/get", name: id, params: { name: id, arguments: args } };
@@ -70,7 +93,12 @@ function call(chosen: Item, args: JsonObject): Call {
   }
 }
 
-const VERBS: Record<Kind, string> = { tool: "Call", prompt: "Get", resource: "Read", template: "Read" };
+const VERBS: Record<Kind, string> = {
+  tool: "Call",
+  prompt: "Get",
+  resource: "Read",
+  template: "Read",
+};
 
 export function App({ back }: { back: Return | null }) {
   const access = useMemo(() => {
@@ -91,8 +119,8 @@ export function App({ back }: { back: Return | null }) {
   const [problem, setProblem] = useState<Answer | null>(null);
   const [loading, setLoading] = useState(true);
   const [place, setPlace] = useState(location.hash);
-  const [drafts, setDrafts] = useState<Record<string, Record<string, unknown>>>(
-    () => (isObject(back?.draft) ? (back.draft as never) : {}),
+  const [drafts, setDrafts] = useState<Record<string, Record<string, unknown>>>(() =>
+    isObject(back?.draft) ? (back.draft as never) : {},
   );
   const [flows, setFlows] = useState<Record<string, Flow>>({});
   const [dialog, setDialog] = useState<"access" | "settings" | null>(null);
@@ -116,9 +144,15 @@ export function App({ back }: { back: Return | null }) {
       instructions: text(instructions),
     });
     const able = isObject(capabilities) ? capabilities : {};
-    const wanted = SECTIONS.filter(({ kind }) => (kind === "template" ? able.resources : able[`${kind}s`]));
-    const lists = await Promise.all(wanted.map(({ method, member }) => list<any>(client, method, member)));
-    setItems(lists.flatMap(({ items: found }, i) => found.map((one) => item(wanted[i]!.kind, one))));
+    const wanted = SECTIONS.filter(({ kind }) =>
+      kind === "template" ? able.resources : able[`${kind}s`],
+    );
+    const lists = await Promise.all(
+      wanted.map(({ method, member }) => list<any>(client, method, member)),
+    );
+    setItems(
+      lists.flatMap(({ items: found }, i) => found.map((one) => item(wanted[i]!.kind, one))),
+    );
     setProblem(lists.map(({ answer: one }) => one).find((one) => one.kind !== "result") ?? null);
     setLoading(false);
   }, [client, access]);
@@ -164,15 +198,25 @@ export function App({ back }: { back: Return | null }) {
     return answer.kind === "refused" ? answer.challenge : null;
   };
   const refused = (answer: Answer & { kind: "refused" }) => (
-    <Refused answer={answer} access={access} probe={probe} draft={() => drafts} onByHand={() => setDialog("access")} />
+    <Refused
+      answer={answer}
+      access={access}
+      probe={probe}
+      draft={() => drafts}
+      onByHand={() => setDialog("access")}
+    />
   );
 
   return (
     <div className={chosen ? "app has-item" : "app"}>
-      <a className="skip" href="#main" onClick={(event) => {
-        event.preventDefault();
-        document.getElementById("main")?.focus();
-      }}>
+      <a
+        className="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
         Skip to the content
       </a>
       <header className="top">
@@ -188,7 +232,11 @@ export function App({ back }: { back: Return | null }) {
           <button type="button" className="quiet" onClick={() => setDialog("settings")}>
             Client
           </button>
-          <button type="button" className={access.inUse ? "quiet on" : "quiet"} onClick={() => setDialog("access")}>
+          <button
+            type="button"
+            className={access.inUse ? "quiet on" : "quiet"}
+            onClick={() => setDialog("access")}
+          >
             {access.inUse ?? "Access"}
           </button>
         </div>
@@ -304,7 +352,9 @@ function Catalogue({ items, place, loading }: { items: Item[]; place: string; lo
           </section>
         );
       })}
-      {!loading && items.length > 0 && shown.length === 0 && <p className="muted">Nothing matches.</p>}
+      {!loading && items.length > 0 && shown.length === 0 && (
+        <p className="muted">Nothing matches.</p>
+      )}
       {loading && items.length === 0 && <p className="muted">Loading…</p>}
     </nav>
   );
@@ -370,7 +420,9 @@ function Refused({ answer, access, probe, draft, onByHand }: RefusedProps) {
   const more = challenge?.error === "insufficient_scope";
   return (
     <div className="refused">
-      <h2>{more ? "This needs more than you were granted" : "The server wants to know who you are"}</h2>
+      <h2>
+        {more ? "This needs more than you were granted" : "The server wants to know who you are"}
+      </h2>
       {challenge?.description && <p className="muted">{challenge.description}</p>}
       {more && challenge?.scope && (
         <p>
@@ -423,7 +475,13 @@ function ItemView({ item: one, draft, onDraft, onStart }: ItemProps) {
       {description && <p className="text-block description">{description}</p>}
       <div className="card">
         {hasFields(schema) ? (
-          <SchemaForm prefix="call" schema={schema} value={draft} onChange={onDraft} onSubmit={onStart}>
+          <SchemaForm
+            prefix="call"
+            schema={schema}
+            value={draft}
+            onChange={onDraft}
+            onSubmit={onStart}
+          >
             {call}
           </SchemaForm>
         ) : (
@@ -435,7 +493,9 @@ function ItemView({ item: one, draft, onDraft, onStart }: ItemProps) {
           >
             <div className="buttons">
               {call}
-              <span className="muted">{kind === "tool" || kind === "prompt" ? "It takes no arguments." : ""}</span>
+              <span className="muted">
+                {kind === "tool" || kind === "prompt" ? "It takes no arguments." : ""}
+              </span>
             </div>
           </form>
         )}

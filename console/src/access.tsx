@@ -80,7 +80,10 @@ export function AccessDialog({ access, open, onClose, onChanged, probe, draft }:
     const kept = custom.filter(({ name }) => name.trim());
     try {
       // Headers that no request may carry are better refused here than at the next call.
-      new Headers([["Authorization", `Bearer ${token.trim()}`], ...kept.map(({ name, value }) => [name.trim(), value] as [string, string])]);
+      new Headers([
+        ["Authorization", `Bearer ${token.trim()}`],
+        ...kept.map(({ name, value }) => [name.trim(), value] as [string, string]),
+      ]);
     } catch {
       setWrong("A name or a value has characters that headers cannot carry.");
       return;
@@ -95,7 +98,9 @@ export function AccessDialog({ access, open, onClose, onChanged, probe, draft }:
   return (
     <dialog ref={dialog} aria-labelledby="access-title" onClose={onClose}>
       <h2 id="access-title">Access</h2>
-      <p className="hint">Kept in memory only, and gone when this page is closed or loaded again.</p>
+      <p className="hint">
+        Kept in memory only, and gone when this page is closed or loaded again.
+      </p>
       <h3>Sign in</h3>
       {access.tokens ? (
         <p className="answered">
@@ -160,11 +165,19 @@ export function AccessDialog({ access, open, onClose, onChanged, probe, draft }:
           </div>
         ))}
         <p>
-          <button type="button" className="small" onClick={() => setCustom([...custom, { name: "", value: "" }])}>
+          <button
+            type="button"
+            className="small"
+            onClick={() => setCustom([...custom, { name: "", value: "" }])}
+          >
             Add a header
           </button>
         </p>
-        {wrong && <p className="notice warning" role="alert">{wrong}</p>}
+        {wrong && (
+          <p className="notice warning" role="alert">
+            {wrong}
+          </p>
+        )}
         <div className="buttons end">
           <button type="button" onClick={onClose}>
             Close
@@ -222,12 +235,27 @@ export function SignIn({ access, probe, draft, challenge }: SignInProps) {
           <p>
             You will be sent to <strong>{new URL(plan.authorizationEndpoint).host}</strong> and come
             back here with access to <code className="break">{plan.resource}</code>
-            {plan.scope && <> for {plan.scope.split(" ").map((scope) => <span className="tag" key={scope}>{scope}</span>)}</>}.
+            {plan.scope && (
+              <>
+                {" "}
+                for{" "}
+                {plan.scope.split(" ").map((scope) => (
+                  <span className="tag" key={scope}>
+                    {scope}
+                  </span>
+                ))}
+              </>
+            )}
+            .
           </p>
           {(!plan.registrationEndpoint || clientId) && (
             <div className="field">
               <label htmlFor="client-id">Client ID</label>
-              <input id="client-id" value={clientId} onChange={(event) => setClientId(event.target.value)} />
+              <input
+                id="client-id"
+                value={clientId}
+                onChange={(event) => setClientId(event.target.value)}
+              />
               <p className="hint">
                 {plan.registrationEndpoint
                   ? "Empty: this page registers itself again."
@@ -242,8 +270,11 @@ export function SignIn({ access, probe, draft, challenge }: SignInProps) {
           </div>
         </>
       )}
-      {problem && <p className="notice warning" role="alert">{problem}</p>}
+      {problem && (
+        <p className="notice warning" role="alert">
+          {problem}
+        </p>
+      )}
     </div>
   );
 }
-

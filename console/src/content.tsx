@@ -61,7 +61,9 @@ export function Block({ block, onRead }: { block: unknown; onRead?: (uri: string
         <div className="attachment">
           <strong>{text(block.title ?? block.name) || "Resource"}</strong>
           <SafeLink url={text(block.uri)} />
-          {block.description !== undefined && <span className="muted">{text(block.description)}</span>}
+          {block.description !== undefined && (
+            <span className="muted">{text(block.description)}</span>
+          )}
           {onRead && (
             <button type="button" className="small" onClick={() => onRead(text(block.uri))}>
               Read it here
@@ -114,10 +116,13 @@ export function Contents({ contents }: { contents: unknown }) {
   return (
     <figure className="attachment">
       <figcaption>
-        <code className="break">{text(uri)}</code> {mimeType !== undefined && <span className="tag">{text(mimeType)}</span>}
+        <code className="break">{text(uri)}</code>{" "}
+        {mimeType !== undefined && <span className="tag">{text(mimeType)}</span>}
       </figcaption>
       {typeof body === "string" ? (
-        <pre className="text-block" tabIndex={0}>{body}</pre>
+        <pre className="text-block" tabIndex={0}>
+          {body}
+        </pre>
       ) : data(mimeType, blob, SOUNDS) ? (
         <Sound type={mimeType} content={blob} />
       ) : (
@@ -134,7 +139,8 @@ export function Result({ result, onRead }: { result: JsonObject; onRead: (uri: s
   // Most servers repeat the structured content as a text block for older clients.
   const repeated = JSON.stringify(structuredContent);
   const shown = texts.filter(
-    (block) => !(structuredContent !== undefined && isObject(block) && sameJson(block.text, repeated)),
+    (block) =>
+      !(structuredContent !== undefined && isObject(block) && sameJson(block.text, repeated)),
   );
   return (
     <div className={isError === true ? "result is-error" : "result"}>
@@ -144,9 +150,10 @@ export function Result({ result, onRead }: { result: JsonObject; onRead: (uri: s
       {structuredContent !== undefined && <Json value={structuredContent} />}
       {Array.isArray(messages) && <Messages messages={messages} />}
       {Array.isArray(contents) && contents.map((item, i) => <Contents key={i} contents={item} />)}
-      {content === undefined && structuredContent === undefined && messages === undefined && contents === undefined && (
-        <Json value={result} />
-      )}
+      {content === undefined &&
+        structuredContent === undefined &&
+        messages === undefined &&
+        contents === undefined && <Json value={result} />}
     </div>
   );
 }

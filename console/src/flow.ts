@@ -224,7 +224,9 @@ export function reasonsByField(
   const found: Record<string, string[]> = {};
   const rest: string[] = [];
   for (const part of reason.split("; ")) {
-    const field = fields.find((name) => part.startsWith(`${name}: `) || part.startsWith(`${name}.`));
+    const field = fields.find(
+      (name) => part.startsWith(`${name}: `) || part.startsWith(`${name}.`),
+    );
     if (field !== undefined) {
       (found[field] ??= []).push(part.slice(part.indexOf(": ") + 2));
     } else if (fields.length === 1 && fields[0] === "value") {

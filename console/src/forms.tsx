@@ -37,7 +37,8 @@ import { validator } from "./validator";
 // ------------------------------------------------------------------------------- rjsf's clothes
 
 function FieldTemplate(props: FieldTemplateProps) {
-  const { id, label, required, displayLabel, description, rawDescription, children, errors, help } = props;
+  const { id, label, required, displayLabel, description, rawDescription, children, errors, help } =
+    props;
   const { hidden, rawErrors, schema, uiSchema, hideError } = props;
   if (hidden) return <div hidden>{children}</div>;
   const wrong = !hideError && (rawErrors?.length ?? 0) > 0;
@@ -50,9 +51,15 @@ function FieldTemplate(props: FieldTemplateProps) {
       <Tag className={wrong ? "field wrong" : "field"}>
         {labelled &&
           (group ? (
-            <legend>{label}{required ? <Required /> : null}</legend>
+            <legend>
+              {label}
+              {required ? <Required /> : null}
+            </legend>
           ) : (
-            <label htmlFor={id}>{label}{required ? <Required /> : null}</label>
+            <label htmlFor={id}>
+              {label}
+              {required ? <Required /> : null}
+            </label>
           ))}
         {displayLabel && rawDescription ? description : null}
         {children}
@@ -72,7 +79,12 @@ function Required() {
   );
 }
 
-function WrapIfAdditional(props: Pick<WrapIfAdditionalTemplateProps, "id" | "label" | "schema" | "onKeyRenameBlur" | "onRemoveProperty" | "children">) {
+function WrapIfAdditional(
+  props: Pick<
+    WrapIfAdditionalTemplateProps,
+    "id" | "label" | "schema" | "onKeyRenameBlur" | "onRemoveProperty" | "children"
+  >,
+) {
   const { id, label, schema, onKeyRenameBlur, onRemoveProperty, children } = props;
   if (!(ADDITIONAL_PROPERTY_FLAG in schema)) return <>{children}</>;
   return (
@@ -82,7 +94,12 @@ function WrapIfAdditional(props: Pick<WrapIfAdditionalTemplateProps, "id" | "lab
         <input id={`${id}-key`} type="text" defaultValue={label} onBlur={onKeyRenameBlur} />
       </div>
       <div className="grow">{children}</div>
-      <button type="button" className="small quiet" id={buttonId(id, "remove")} onClick={onRemoveProperty}>
+      <button
+        type="button"
+        className="small quiet"
+        id={buttonId(id, "remove")}
+        onClick={onRemoveProperty}
+      >
         Remove {label}
       </button>
     </div>
@@ -90,7 +107,11 @@ function WrapIfAdditional(props: Pick<WrapIfAdditionalTemplateProps, "id" | "lab
 }
 
 function DescriptionField({ id, description }: DescriptionFieldProps) {
-  return description ? <p id={id} className="hint">{description}</p> : null;
+  return description ? (
+    <p id={id} className="hint">
+      {description}
+    </p>
+  ) : null;
 }
 
 function FieldError({ errors, fieldPathId }: FieldErrorProps) {
@@ -106,7 +127,8 @@ function FieldError({ errors, fieldPathId }: FieldErrorProps) {
 }
 
 function ObjectField(props: ObjectFieldTemplateProps) {
-  const { title, description, properties, fieldPathId, schema, uiSchema, formData, onAddProperty } = props;
+  const { title, description, properties, fieldPathId, schema, uiSchema, formData, onAddProperty } =
+    props;
   const root = fieldPathId.path.length === 0;
   const content = (
     <>
@@ -122,7 +144,11 @@ function ObjectField(props: ObjectFieldTemplateProps) {
   return (
     <fieldset className="group" id={fieldPathId.$id}>
       {title && <legend>{title}</legend>}
-      {description && <p className="hint" id={descriptionId(fieldPathId)}>{description}</p>}
+      {description && (
+        <p className="hint" id={descriptionId(fieldPathId)}>
+          {description}
+        </p>
+      )}
       {props.optionalDataControl}
       {content}
     </fieldset>
@@ -133,12 +159,24 @@ function ArrayField(props: ArrayFieldTemplateProps) {
   const { title, items, canAdd, onAddClick, fieldPathId, required, schema } = props;
   return (
     <fieldset className="group" id={fieldPathId.$id}>
-      <legend>{title}{required ? <Required /> : null}</legend>
-      {schema.description && <p className="hint" id={descriptionId(fieldPathId)}>{schema.description}</p>}
+      <legend>
+        {title}
+        {required ? <Required /> : null}
+      </legend>
+      {schema.description && (
+        <p className="hint" id={descriptionId(fieldPathId)}>
+          {schema.description}
+        </p>
+      )}
       {props.optionalDataControl}
       {items}
       {canAdd && (
-        <button type="button" className="small" id={buttonId(fieldPathId, "add")} onClick={onAddClick}>
+        <button
+          type="button"
+          className="small"
+          id={buttonId(fieldPathId, "add")}
+          onClick={onAddClick}
+        >
           Add an item
         </button>
       )}
@@ -178,7 +216,14 @@ function OptionalData({ label, onAddClick, onRemoveClick, id }: any) {
   );
 }
 
-function IconButton({ icon, iconType: _, uiSchema: _u, registry: _r, color: _c, ...rest }: IconButtonProps) {
+function IconButton({
+  icon,
+  iconType: _,
+  uiSchema: _u,
+  registry: _r,
+  color: _c,
+  ...rest
+}: IconButtonProps) {
   return (
     <button type="button" {...rest} className="small quiet">
       {rest.title ?? icon}
@@ -190,7 +235,12 @@ function IconButton({ icon, iconType: _, uiSchema: _u, registry: _r, color: _c, 
 function Radios({ id, options, value, onChange, required }: WidgetProps) {
   const choices = options.enumOptions ?? [];
   return (
-    <div className="choices inline" role="radiogroup" aria-describedby={ariaDescribedByIds(id)} aria-required={required}>
+    <div
+      className="choices inline"
+      role="radiogroup"
+      aria-describedby={ariaDescribedByIds(id)}
+      aria-required={required}
+    >
       {choices.map((option, i) => (
         <label key={i}>
           <input
@@ -199,7 +249,9 @@ function Radios({ id, options, value, onChange, required }: WidgetProps) {
             name={id}
             checked={option.value === value}
             value={enumOptionValueEncoder(option.value, i)}
-            onChange={(event) => onChange(enumOptionValueDecoder(event.target.value, choices, undefined, undefined))}
+            onChange={(event) =>
+              onChange(enumOptionValueDecoder(event.target.value, choices, undefined, undefined))
+            }
           />
           <span>{option.label}</span>
         </label>
@@ -259,7 +311,8 @@ export function SchemaForm({ schema, value, onChange, onSubmit, errors, prefix, 
   const [seen, setSeen] = useState(errors);
   const extra = useMemo(() => {
     const found: ErrorSchema = {};
-    for (const [name, list] of Object.entries(seen ?? {})) found[name] = { __errors: list } as never;
+    for (const [name, list] of Object.entries(seen ?? {}))
+      found[name] = { __errors: list } as never;
     return found;
   }, [seen]);
   const dropped = (next: Record<string, unknown>) => {
@@ -280,7 +333,14 @@ export function SchemaForm({ schema, value, onChange, onSubmit, errors, prefix, 
   );
   if (json !== null) {
     return (
-      <JsonForm source={json} onSource={setJson} onSubmit={onSubmit} onValue={onChange} toggle={toggle} prefix={prefix}>
+      <JsonForm
+        source={json}
+        onSource={setJson}
+        onSubmit={onSubmit}
+        onValue={onChange}
+        toggle={toggle}
+        prefix={prefix}
+      >
         {children}
       </JsonForm>
     );
@@ -394,7 +454,10 @@ function JsonForm({ source, onSource, onValue, onSubmit, toggle, prefix, childre
 }
 
 /** Servers may send schemas that no form library expects. */
-class Boundary extends Component<{ fallback: ReactNode; children: ReactNode }, { broken: boolean }> {
+class Boundary extends Component<
+  { fallback: ReactNode; children: ReactNode },
+  { broken: boolean }
+> {
   override state = { broken: false };
 
   static getDerivedStateFromError() {

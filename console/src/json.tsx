@@ -2,7 +2,8 @@
 
 import { useId, useState, type ReactNode } from "react";
 
-const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)/g;
+const TOKEN =
+  /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)/g;
 const MAX_COLOURED = 50_000;
 
 export function Json({ value }: { value: unknown }) {

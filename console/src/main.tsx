@@ -3,4 +3,6 @@ import { App } from "./App";
 import { comeBack } from "./oauth";
 import "./style.css";
 
-void comeBack().then((back) => createRoot(document.getElementById("root")!).render(<App back={back} />));
+void comeBack().then((back) =>
+  createRoot(document.getElementById("root")!).render(<App back={back} />),
+);

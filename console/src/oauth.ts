@@ -71,7 +71,9 @@ export async function discover(challenge: Challenge | null, granted: string | nu
     issuer,
     authorizationEndpoint: secure(server.authorization_endpoint),
     tokenEndpoint: secure(server.token_endpoint),
-    registrationEndpoint: server.registration_endpoint ? secure(server.registration_endpoint) : null,
+    registrationEndpoint: server.registration_endpoint
+      ? secure(server.registration_endpoint)
+      : null,
     issRequired: server.authorization_response_iss_parameter_supported === true,
     resource,
     scope: scopes ? [...new Set(scopes.filter(Boolean))].join(" ") || null : null,
@@ -81,7 +83,9 @@ export async function discover(challenge: Challenge | null, granted: string | nu
 async function resourceMetadata(named: string | undefined): Promise<{ [key: string]: any }> {
   const { origin, pathname } = new URL(ENDPOINT);
   const wellKnown = `${origin}/.well-known/oauth-protected-resource`;
-  const places = named ? [secure(named)] : [`${wellKnown}${pathname.replace(/\/$/, "")}`, wellKnown];
+  const places = named
+    ? [secure(named)]
+    : [`${wellKnown}${pathname.replace(/\/$/, "")}`, wellKnown];
   for (const place of places) {
     const found = await document(place);
     if (found) return found;
@@ -289,7 +293,10 @@ async function post(
       : new URLSearchParams(content as Record<string, string>).toString();
   let answer: unknown;
   try {
-    const options = { method: "POST", headers: { "Content-Type": type, Accept: "application/json" } };
+    const options = {
+      method: "POST",
+      headers: { "Content-Type": type, Accept: "application/json" },
+    };
     const response = await fetch(url, { ...options, body, credentials: "omit", redirect: "error" });
     answer = await response.json();
   } catch {

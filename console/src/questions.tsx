@@ -51,7 +51,9 @@ export function Questions({ asks, round, onReply }: Props) {
               <h3 id={`ask-${ask.key}`} tabIndex={-1}>
                 <Message ask={ask} />
               </h3>
-              <span className="tag" title="The key of this question">{ask.key}</span>
+              <span className="tag" title="The key of this question">
+                {ask.key}
+              </span>
             </header>
             {done ? (
               <p className="answered">
@@ -111,7 +113,8 @@ function summary(answer: Json | undefined): string {
 }
 
 function brief(content: JsonObject): string {
-  const words = (value: Json) => (Array.isArray(value) ? value.map(text).join(" and ") : text(value));
+  const words = (value: Json) =>
+    Array.isArray(value) ? value.map(text).join(" and ") : text(value);
   const parts = Object.entries(content).map(([name, value]) => `${name}: ${words(value)}`);
   const joined = parts.length === 1 ? words(Object.values(content)[0]) : parts.join(", ");
   return joined.length > 120 ? `${joined.slice(0, 119)}…` : joined;
@@ -154,12 +157,15 @@ function Form({ ask, draft, label, prefix, onAnswer }: One) {
   const schema = useMemo(() => withTitle(ask.request.params?.requestedSchema), [ask]);
   const fields = Object.keys(isObject(schema.properties) ? schema.properties : {});
   const refused = ask.reason === null ? null : reasonsByField(ask.reason, fields);
-  const [value, setValue] = useState<Record<string, unknown>>(contentOf(draft) ?? contentOf(ask.before) ?? {});
+  const [value, setValue] = useState<Record<string, unknown>>(
+    contentOf(draft) ?? contentOf(ask.before) ?? {},
+  );
   return (
     <>
       {refused && (
         <p className="notice warning" role="alert">
-          The server did not take that answer{refused.rest.length ? `: ${refused.rest.join("; ")}` : "."}
+          The server did not take that answer
+          {refused.rest.length ? `: ${refused.rest.join("; ")}` : "."}
         </p>
       )}
       <SchemaForm
@@ -214,7 +220,8 @@ function Link({ ask, onAnswer }: One) {
         </dl>
       ) : (
         <p className="notice warning" role="alert">
-          This is no web address, so this page does not open it: <code className="break">{url}</code>
+          This is no web address, so this page does not open it:{" "}
+          <code className="break">{url}</code>
         </p>
       )}
       <p className="hint">
@@ -233,7 +240,11 @@ function Link({ ask, onAnswer }: One) {
           </a>
         )}
         {address && (
-          <button type="button" className={opened ? "primary" : ""} onClick={() => onAnswer({ action: "accept" })}>
+          <button
+            type="button"
+            className={opened ? "primary" : ""}
+            onClick={() => onAnswer({ action: "accept" })}
+          >
             Continue
           </button>
         )}
@@ -275,7 +286,12 @@ function Sampling({ ask, label, prefix, onAnswer }: One) {
       {Object.keys(rest).length > 0 && <JsonDetails title="What else it asks for" value={rest} />}
       <div className="field">
         <label htmlFor={`${prefix}-reply`}>Reply</label>
-        <textarea id={`${prefix}-reply`} rows={4} value={reply} onChange={(e) => setReply(e.target.value)} />
+        <textarea
+          id={`${prefix}-reply`}
+          rows={4}
+          value={reply}
+          onChange={(e) => setReply(e.target.value)}
+        />
       </div>
       <div className="row">
         <div className="field grow">
@@ -284,7 +300,11 @@ function Sampling({ ask, label, prefix, onAnswer }: One) {
         </div>
         <div className="field grow">
           <label htmlFor={`${prefix}-stop`}>Stopped because</label>
-          <select id={`${prefix}-stop`} value={stopReason} onChange={(e) => setStopReason(e.target.value)}>
+          <select
+            id={`${prefix}-stop`}
+            value={stopReason}
+            onChange={(e) => setStopReason(e.target.value)}
+          >
             {STOPPED.map((why) => (
               <option key={why}>{why}</option>
             ))}
@@ -352,7 +372,11 @@ function Roots({ label, onAnswer }: One) {
               onChange={(event) => change(i, { name: event.target.value })}
             />
           </div>
-          <button type="button" className="quiet small" onClick={() => setRoots(roots.filter((_, at) => at !== i))}>
+          <button
+            type="button"
+            className="quiet small"
+            onClick={() => setRoots(roots.filter((_, at) => at !== i))}
+          >
             Remove<span className="sr-only"> folder {i + 1}</span>
           </button>
         </div>

@@ -112,11 +112,21 @@ function title(phase: string, { number, asks }: Round, rounds: number, server: s
 }
 
 /** Says aloud what others see happen. */
-function Announcer({ phase, round, answer }: { phase: string; round: Round; answer: Answer | null }) {
+function Announcer({
+  phase,
+  round,
+  answer,
+}: {
+  phase: string;
+  round: Round;
+  answer: Answer | null;
+}) {
   const { progress } = round;
   let message = "";
   if (phase === "running" && progress) message = progressText(progress);
-  else if (phase === "done") message = answer?.kind === "result" && answer.result.isError ? "The tool reports an error" : "Done";
+  else if (phase === "done")
+    message =
+      answer?.kind === "result" && answer.result.isError ? "The tool reports an error" : "Done";
   else if (phase === "waiting") message = "Nothing is asked. The server wants you to come back.";
   return (
     <p className="sr-only" role="status" aria-live="polite">
@@ -134,7 +144,9 @@ function Working({ round }: { round: Round }) {
   const { progress } = round;
   return (
     <div className="working">
-      <label htmlFor="progress">{progress ? progressText(progress) : "Waiting for the server"}</label>
+      <label htmlFor="progress">
+        {progress ? progressText(progress) : "Waiting for the server"}
+      </label>
       {progress && progress.total !== null && progress.total > 0 ? (
         <progress id="progress" max={progress.total} value={progress.done} />
       ) : (
@@ -167,7 +179,11 @@ function Waiting({ comebacks, onAgain }: { comebacks: number; onAgain: () => voi
           Check now
         </button>
         <label className="choice">
-          <input type="checkbox" checked={automatic} onChange={(e) => setAutomatic(e.target.checked)} />
+          <input
+            type="checkbox"
+            checked={automatic}
+            onChange={(e) => setAutomatic(e.target.checked)}
+          />
           <span>Check by itself every few seconds</span>
         </label>
       </div>
@@ -212,8 +228,8 @@ function Log({ rounds }: { rounds: Round[] }) {
 function RoundItem({ round, openState }: { round: Round; openState: Props["openState"] }) {
   const { exchange, request, asks, took } = round;
   const { inputResponses } = request.params;
-  const said = Object.entries(isObject(inputResponses) ? inputResponses : {}).map(([key, answer]) =>
-    isObject(answer) && answer.action ? `${key} (${answer.action})` : key,
+  const said = Object.entries(isObject(inputResponses) ? inputResponses : {}).map(
+    ([key, answer]) => (isObject(answer) && answer.action ? `${key} (${answer.action})` : key),
   );
   const asked = asks.map(({ key, reason }) => (reason === null ? key : `${key} (again)`));
   const history = [
@@ -225,13 +241,19 @@ function RoundItem({ round, openState }: { round: Round; openState: Props["openS
   const panels = [
     { title: "Request", value: { headers: round.requestHeaders, body: request } },
     { title: `Notifications (${round.notifications.length})`, value: round.notifications },
-    { title: "Response", value: exchange && { headers: exchange.headers, body: exchange.response } },
+    {
+      title: "Response",
+      value: exchange && { headers: exchange.headers, body: exchange.response },
+    },
   ]
     .filter(({ value }) => (Array.isArray(value) ? value.length > 0 : value !== null))
     .map(({ title, value }) => ({ title, content: () => <JsonBox value={value} /> }));
   const { state } = round;
   if (DEBUG && state !== null) {
-    panels.push({ title: "Sealed state", content: () => <SealedState token={state} openState={openState} /> });
+    panels.push({
+      title: "Sealed state",
+      content: () => <SealedState token={state} openState={openState} />,
+    });
   }
   return (
     <li className="round">
@@ -240,7 +262,8 @@ function RoundItem({ round, openState }: { round: Round; openState: Props["openS
         <span>{outcome(round)}</span>
         <span className="muted numbers">
           {exchange?.status !== null && exchange !== null && `HTTP ${exchange.status}`}
-          {took !== null && ` · ${took < 1000 ? `${Math.round(took)} ms` : `${(took / 1000).toFixed(1)} s`}`}
+          {took !== null &&
+            ` · ${took < 1000 ? `${Math.round(took)} ms` : `${(took / 1000).toFixed(1)} s`}`}
         </span>
       </div>
       {history && <p className="muted">{history}</p>}
@@ -281,13 +304,22 @@ function SealedState({ token, openState }: { token: string; openState: Props["op
         <>
           <dl className="facts">
             <dt>Flow</dt>
-            <dd><code className="break">{text(said.flow_id)}</code>, round {text(said.round)}</dd>
+            <dd>
+              <code className="break">{text(said.flow_id)}</code>, round {text(said.round)}
+            </dd>
             <dt>Good for</dt>
-            <dd>{lasting(said.expires, said.now)}; its flow for {lasting(said.ends, said.now)}</dd>
+            <dd>
+              {lasting(said.expires, said.now)}; its flow for {lasting(said.ends, said.now)}
+            </dd>
             <dt>Belongs to</dt>
-            <dd>{text(said.method)} {text(said.target)}{said.version !== null && `, version ${text(said.version)}`}</dd>
+            <dd>
+              {text(said.method)} {text(said.target)}
+              {said.version !== null && `, version ${text(said.version)}`}
+            </dd>
             <dt>Sealed with</dt>
-            <dd>{text(said.kid)}, for {text(said.audience)}; {token.length} characters</dd>
+            <dd>
+              {text(said.kid)}, for {text(said.audience)}; {token.length} characters
+            </dd>
           </dl>
           <Json value={said.journal} />
         </>

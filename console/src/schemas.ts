@@ -43,7 +43,9 @@ function simplified(node: unknown, depth: number): unknown {
             Object.entries(value).map(([name, inner]) => [name, simplified(inner, depth + 1)]),
           )
         : value;
-    } else if (["items", "additionalProperties", "anyOf", "oneOf", "allOf", "prefixItems"].includes(keyword)) {
+    } else if (
+      ["items", "additionalProperties", "anyOf", "oneOf", "allOf", "prefixItems"].includes(keyword)
+    ) {
       result[keyword] = simplified(value, depth + 1);
     } else if (keyword !== "$schema" && keyword !== "$id") result[keyword] = value;
   }
@@ -61,7 +63,12 @@ export function uiFor(schema: RJSFSchema): UiSchema {
   const ui: UiSchema = {};
   for (const [name, property] of Object.entries(schema.properties ?? {})) {
     if (!isObject(property)) continue;
-    if (property.type === "array" && property.uniqueItems && isObject(property.items) && isSet(property.items)) {
+    if (
+      property.type === "array" &&
+      property.uniqueItems &&
+      isObject(property.items) &&
+      isSet(property.items)
+    ) {
       ui[name] = { "ui:widget": "checkboxes" };
     } else if (property.type === "boolean" && "default" in property === false) {
       ui[name] = { "ui:widget": "radio", "ui:options": { inline: true } };

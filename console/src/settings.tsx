@@ -33,7 +33,9 @@ export function Settings({ open, preferences, onChange, onClose }: Props) {
   return (
     <dialog ref={dialog} aria-labelledby="settings-title" onClose={onClose}>
       <h2 id="settings-title">Client</h2>
-      <p className="hint">What this page says of itself in every request, with revision {VERSION}.</p>
+      <p className="hint">
+        What this page says of itself in every request, with revision {VERSION}.
+      </p>
       <fieldset className="field">
         <legend>It</legend>
         <div className="choices">
@@ -43,7 +45,10 @@ export function Settings({ open, preferences, onChange, onClose }: Props) {
                 type="checkbox"
                 checked={capabilities[name]}
                 onChange={(event) =>
-                  onChange({ ...preferences, capabilities: { ...capabilities, [name]: event.target.checked } })
+                  onChange({
+                    ...preferences,
+                    capabilities: { ...capabilities, [name]: event.target.checked },
+                  })
                 }
               />
               <span>{CAPABILITIES[name]}</span>

@@ -10,7 +10,12 @@ import type {
   RJSFValidationError,
   ValidatorType,
 } from "@rjsf/utils";
-import { createErrorHandler, toErrorSchema, unwrapErrorHandler, validationDataMerge } from "@rjsf/utils";
+import {
+  createErrorHandler,
+  toErrorSchema,
+  unwrapErrorHandler,
+  validationDataMerge,
+} from "@rjsf/utils";
 
 /** Keywords whose error only says that there is one below. */
 const OUTER = new Set([
@@ -68,7 +73,11 @@ export function problems(schema: RJSFSchema, data: unknown): RJSFValidationError
     const { keyword, keywordLocation, instanceLocation } = error;
     if (OUTER.has(keyword)) continue;
     // Of alternatives that all fail, no single one says what is wrong.
-    if (alternatives.some((outer) => outer !== error && keywordLocation.startsWith(`${outer.keywordLocation}/`))) {
+    if (
+      alternatives.some(
+        (outer) => outer !== error && keywordLocation.startsWith(`${outer.keywordLocation}/`),
+      )
+    ) {
       continue;
     }
     const path = pointer(instanceLocation);
@@ -78,7 +87,8 @@ export function problems(schema: RJSFSchema, data: unknown): RJSFValidationError
       message = "is required";
     } else {
       const limit = lookUp(schema, keywordLocation);
-      message = SENTENCES[keyword]?.(limit) ?? (keyword === "false" ? "is not known here" : error.error);
+      message =
+        SENTENCES[keyword]?.(limit) ?? (keyword === "false" ? "is not known here" : error.error);
     }
     const property = `.${path.join(".")}`;
     if (found.some((other) => other.property === property && other.message === message)) continue;

@@ -72,7 +72,8 @@ def silence() -> str:
     samples = bytes(1600)
     head = struct.pack(
         "<4sI4s4sIHHIIHH4sI",
-        b"RIFF", 36 + len(samples), b"WAVE", b"fmt ", 16, 1, 1, 8000, 16000, 2, 16, b"data", len(samples),
+        b"RIFF", 36 + len(samples), b"WAVE",
+        b"fmt ", 16, 1, 1, 8000, 16000, 2, 16, b"data", len(samples),
     )  # fmt: skip
     return base64.b64encode(head + samples).decode()
 
@@ -137,7 +138,7 @@ def server(**options: Any) -> tuple[MCPRouter, asyncio.Event]:
     async def book_seat(
         flight: Annotated[str, Field(pattern=r"^[A-Z]{2}\d+$", description="Such as LX318.")],
     ) -> Rounds[Booking]:
-        """Book one seat for yourself. Asks which, holds it, and asks again before it is paid for."""
+        """Book a seat. Asks which, holds it, and asks again before it is paid for."""
         seat: Seat = yield need_input("seat", f"Which seat would you like on {flight}?", Seat)
         price: float = yield step("hold", hold, flight, f"{seat.row}{seat.letter}")
         ok: bool = yield need_input(

@@ -1,4 +1,4 @@
-"""The console as people use it: every kind of question, its refusals, its rounds; and signing in."""
+"""The console as people use it: every kind of question, refusals, rounds; and signing in."""
 
 import json
 import re
@@ -142,7 +142,7 @@ def test_a_wrong_answer_is_shown_at_its_field(console: Console) -> None:
     seat.get_by_label("Row").fill("41")
     console.press("Send")
     row = seat.get_by_label("Row")
-    expect(row).to_have_accessible_description(re.compile("Must be at most 40", re.I))
+    expect(row).to_have_accessible_description(re.compile("Must be at most 40", re.IGNORECASE))
     expect(row).to_be_focused()
     expect(seat.locator(".field", has=seat.get_by_label("Seat"))).to_contain_text("is required")
 
@@ -155,7 +155,7 @@ def test_what_the_server_finds_wrong_is_shown_at_the_field(console: Console) -> 
     seat.get_by_label("Seat").select_option("C")
     console.press("Send")
     row = seat.get_by_label("Row")
-    expect(row).to_have_accessible_description(re.compile("there is no such row", re.I))
+    expect(row).to_have_accessible_description(re.compile("there is no such row", re.IGNORECASE))
     expect(seat).not_to_contain_text("(row:")
     expect(row).to_have_value("13")
     expect(seat.get_by_label("Seat")).to_have_value(re.compile("."))
@@ -359,7 +359,9 @@ def test_arguments_can_be_written_as_json(console: Console) -> None:
     source = console.page.get_by_label("JSON object")
     source.fill("{")
     console.press("Call")
-    expect(source).to_have_accessible_description(re.compile("must be a JSON object", re.I))
+    expect(source).to_have_accessible_description(
+        re.compile("must be a JSON object", re.IGNORECASE)
+    )
     source.fill('{"where": {"origin": 7}}')
     console.press("Call")
     console.expect_result("where.origin")
@@ -370,7 +372,7 @@ def test_prompts_and_templates_are_filled_in(console: Console) -> None:
     console.choose("Plan a weekend")
     console.press("Get")
     city = console.page.get_by_label("city")
-    expect(city).to_have_accessible_description(re.compile("is required", re.I))
+    expect(city).to_have_accessible_description(re.compile("is required", re.IGNORECASE))
     city.fill("Lisbon")
     console.press("Get")
     console.expect_result("Plan a calm weekend in Lisbon.")
