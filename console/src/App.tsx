@@ -1,7 +1,7 @@
 // The page: what the server offers, the item that is open, and the call that is under way.
 
 import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
-import { Access, AccessDialog, SignIn } from "./access";
+import { Access, AccessDialog, Scopes, SignIn } from "./access";
 import type { Answer } from "./client";
 import { Client, ENDPOINT, list, type Preferences } from "./client";
 import { Flow, type Call } from "./flow";
@@ -324,6 +324,7 @@ function Catalogue({ items, place, loading }: { items: Item[]; place: string; lo
         Filter
       </label>
       <input
+        disabled={items.length === 0}
         id="filter"
         type="search"
         placeholder="Filter"
@@ -426,12 +427,7 @@ function Refused({ answer, access, probe, draft, onByHand }: RefusedProps) {
       {challenge?.description && <p className="muted">{challenge.description}</p>}
       {more && challenge?.scope && (
         <p>
-          It needs{" "}
-          {challenge.scope.split(" ").map((scope) => (
-            <span className="tag" key={scope}>
-              {scope}
-            </span>
-          ))}
+          It needs <Scopes scope={challenge.scope} />
         </p>
       )}
       {challenge && <SignIn access={access} probe={probe} draft={draft} challenge={challenge} />}

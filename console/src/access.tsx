@@ -1,7 +1,7 @@
 // Who calls: a token from an authorization server, a token by hand, headers by hand. All of it is
 // kept in memory only, so that it is gone when the page is closed or loaded again.
 
-import { useEffect, useRef, useState } from "react";
+import { Fragment, useEffect, useRef, useState } from "react";
 import type { Credentials } from "./client";
 import type { Challenge } from "./headers";
 import type { Plan, Tokens } from "./oauth";
@@ -191,6 +191,14 @@ export function AccessDialog({ access, open, onClose, onChanged, probe, draft }:
   );
 }
 
+export function Scopes({ scope }: { scope: string | null | undefined }) {
+  return (scope?.split(" ") ?? []).map((one) => (
+    <Fragment key={one}>
+      <span className="tag">{one}</span>{" "}
+    </Fragment>
+  ));
+}
+
 interface SignInProps {
   access: Access;
   probe: () => Promise<Challenge | null>;
@@ -235,18 +243,8 @@ export function SignIn({ access, probe, draft, challenge }: SignInProps) {
           <p>
             You will be sent to <strong>{new URL(plan.authorizationEndpoint).host}</strong> and come
             back here with access to <code className="break">{plan.resource}</code>
-            {plan.scope && (
-              <>
-                {" "}
-                for{" "}
-                {plan.scope.split(" ").map((scope) => (
-                  <span className="tag" key={scope}>
-                    {scope}
-                  </span>
-                ))}
-              </>
-            )}
-            .
+            {plan.scope ? " for " : "."}
+            <Scopes scope={plan.scope} />
           </p>
           {(!plan.registrationEndpoint || clientId) && (
             <div className="field">

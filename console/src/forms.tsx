@@ -306,6 +306,7 @@ interface Props {
 /** A form, or the same as JSON. `children` are the buttons; one of them submits. */
 export function SchemaForm({ schema, value, onChange, onSubmit, errors, prefix, children }: Props) {
   const shown = useMemo(() => forForm(schema), [schema]);
+  const ui = useMemo(() => uiFor(shown), [shown]);
   const [json, setJson] = useState<string | null>(null);
   const formId = useId();
   const [seen, setSeen] = useState(errors);
@@ -359,7 +360,7 @@ export function SchemaForm({ schema, value, onChange, onSubmit, errors, prefix, 
         className="schema-form"
         idPrefix={prefix}
         schema={shown as RJSFSchema}
-        uiSchema={useUi(shown)}
+        uiSchema={ui}
         validator={validator}
         formData={value}
         extraErrors={extra}
@@ -368,7 +369,7 @@ export function SchemaForm({ schema, value, onChange, onSubmit, errors, prefix, 
         onError={() => undefined}
         noHtml5Validate
         showErrorList={false}
-        focusOnFirstError
+        focusOnFirstError={({ property }) => focusField(prefix, property)}
         experimental_defaultFormStateBehavior={DEFAULTS}
       >
         <div className="buttons">
@@ -380,8 +381,13 @@ export function SchemaForm({ schema, value, onChange, onSubmit, errors, prefix, 
   );
 }
 
-function useUi(schema: RJSFSchema) {
-  return useMemo(() => uiFor(schema), [schema]);
+/** rjsf's own way does not reach selects. */
+function focusField(prefix: string, property: string | undefined) {
+  const id = CSS.escape([prefix, ...(property ?? "").split(".").slice(1)].join("_"));
+  const inputs = ["input", "select", "textarea"];
+  const exact = document.querySelector<HTMLElement>(inputs.map((tag) => `${tag}#${id}`).join());
+  const within = inputs.map((tag) => `${tag}[id^="${id}"]`).join();
+  (exact ?? document.querySelector<HTMLElement>(within))?.focus();
 }
 
 interface JsonProps {

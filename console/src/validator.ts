@@ -94,7 +94,10 @@ export function problems(schema: RJSFSchema, data: unknown): RJSFValidationError
     if (found.some((other) => other.property === property && other.message === message)) continue;
     found.push({ name: keyword, message, property, stack: `${path.join(".")} ${message}`.trim() });
   }
-  return found;
+  // In the order of the fields, so that the first one is the first on the page.
+  const fields = Object.keys(schema.properties ?? {});
+  const place = ({ property }: RJSFValidationError) => fields.indexOf(property!.split(".")[1]!);
+  return found.sort((one, other) => place(one) - place(other));
 }
 
 function pointer(location: string): string[] {

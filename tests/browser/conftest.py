@@ -86,10 +86,10 @@ class Tab:
         if kind in ("error", "warning") and not text.startswith("Failed to load resource"):
             self.complaints.append(text)
 
-    def picture(self, name: str = "") -> None:
+    def picture(self, name: str) -> None:
         """Leave a picture of the whole page."""
         PICTURES.mkdir(exist_ok=True)
-        file = PICTURES / f"{self._name}{'-' if name else ''}{name}.png"
+        file = PICTURES / f"{self._name}-{name}.png"
         size = self.page.viewport_size
         assert size is not None
         height = self.page.evaluate("document.documentElement.scrollHeight")
@@ -114,8 +114,6 @@ def open_tab(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Open
 
     yield make
     complaints = [complaint for _, tab in opened for complaint in tab.complaints]
-    for context, tab in opened:
-        if not tab.page.is_closed():
-            tab.picture()
+    for context, _ in opened:
         context.close()
     assert complaints == []

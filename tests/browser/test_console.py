@@ -1,6 +1,7 @@
 """The console as people use it: every kind of question, refusals, rounds; and signing in."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -198,7 +199,7 @@ def test_the_questions_of_a_batch_are_answered_one_by_one(console: Console) -> N
     meals.get_by_label("Meal").select_option(label="Vegetables")
     meals.get_by_role("button", name="Answer", exact=True).click()
     send.click()
-    console.expect_result("v and c, w, 2 bags")
+    console.expect_result("v and w, c, 2 bags")
 
 
 def test_one_question_of_a_batch_can_be_refused(console: Console) -> None:
@@ -246,6 +247,7 @@ def test_an_address_that_is_none_of_the_web_s_is_not_opened(console: Console) ->
         route.fulfill(json={"jsonrpc": "2.0", "id": body["id"], "result": result})
 
     console.choose("Pay by card")
+    console.page.get_by_label("page").fill("https://pay.example/")
     console.page.route("**/api/mcp", hostile)
     console.press("Call")
     odd = console.question("Please look.")
@@ -430,7 +432,7 @@ class SignIn:
         self.page.get_by_role("button", name="Sign in").click()
 
     def decide(self, button: str) -> None:
-        self.page.get_by_role("button", name=button).click()
+        self.page.get_by_role("button", name=button, exact=True).click()
 
 
 def test_people_sign_in_and_step_up(open_tab: OpenTab, protected: str) -> None:
@@ -461,7 +463,7 @@ def test_people_sign_in_and_step_up(open_tab: OpenTab, protected: str) -> None:
     needed = page.get_by_role("heading", name="This needs more than you were granted")
     expect(needed).to_be_visible()
     console.run.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_text("You will be sent to")).to_contain_text("desk:readdesk:book")
+    expect(page.get_by_text("You will be sent to")).to_contain_text("desk:read desk:book")
     tab.picture("step-up")
     page.get_by_role("button", name=re.compile("^Continue to 127")).click()
     pages.decide("Allow")
@@ -478,7 +480,7 @@ def test_people_who_do_not_agree_are_told_so(open_tab: OpenTab, protected: str) 
     page.get_by_role("button", name=re.compile("^Continue to 127")).click()
     pages = SignIn(page)
     pages.sign_in("key-bruno")
-    pages.decide("Deny")
+    pages.decide("Do not allow")
     expect(page.get_by_text("You were not signed in: access was denied.")).to_be_visible()
 
 
@@ -517,7 +519,7 @@ def test_a_token_by_hand_is_forgotten_with_the_page(open_tab: OpenTab, protected
     console.press("Access")
     console.page.get_by_label("Bearer token").fill("no-token-of-theirs")
     console.press("Use these")
-    expect(console.page.get_by_role("button", name="Token")).to_be_visible()
+    expect(console.page.get_by_role("button", name="Token", exact=True)).to_be_visible()
     console.page.reload()
     expect(console.page.get_by_role("button", name="Access")).to_be_visible()
 
@@ -595,40 +597,48 @@ VIEWS: list[Callable[[Console], None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: make console")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(open_tab: OpenTab, site: str, theme: str) -> None:
-    """On any view, in both themes. issue: usable with keyboard and screen reader"""
+@pytest.fixture(scope="module")
+def axe() -> str:
+    if not AXE.exists():
+        why = "axe-core is not installed: make console-check"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    return AXE.read_text()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1200), ("dark", 400)])
+def test_everybody_can_use_every_view(
+    open_tab: OpenTab, site: str, axe: str, theme: str, width: int
+) -> None:
+    """axe-core finds nothing serious, and nothing is cut off: the page scrolls down only.
+    decision: usable with keyboard and screen reader, at 400 pixels, dark and light"""
     # axe-core builds elements from text, which the page's own policy forbids.
-    tab = open_tab(color_scheme=theme, bypass_csp=True)
-    found = {}
+    tab = open_tab(color_scheme=theme, viewport={"width": width, "height": 800}, bypass_csp=True)
+    found: dict[str, Any] = {}
     for view in VIEWS:
         tab.page.goto("about:blank")
-        console = Console(tab, f"{site}/api/mcp/console")
-        view(console)
-        tab.page.evaluate(AXE.read_text())
-        report = tab.page.evaluate("axe.run()")
+        view(Console(tab, f"{site}/api/mcp/console"))
+        tab.page.evaluate(axe)
+        report = tab.page.evaluate("axe.run({resultTypes: ['violations']})")
         for violation in report["violations"]:
             if violation["impact"] in SERIOUS:
-                found[f"{view.__name__}: {violation['id']}"] = [
-                    node["html"] for node in violation["nodes"]
-                ]
+                nodes = [node["html"] for node in violation["nodes"]]
+                found[f"{view.__name__}: {violation['id']}"] = nodes
+        if tab.page.evaluate("document.documentElement.scrollWidth") > width:
+            found[f"{view.__name__}: cut off"] = True
         tab.picture(view.__name__)
     assert found == {}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_is_cut_off_at_400_pixels(open_tab: OpenTab, site: str, theme: str) -> None:
-    """The page scrolls down only. decision"""
-    tab = open_tab(viewport={"width": 400, "height": 800}, color_scheme=theme)
-    for view in VIEWS:
-        tab.page.goto("about:blank")
-        view(Console(tab, f"{site}/api/mcp/console"))
-        assert tab.page.evaluate("document.documentElement.scrollWidth") == 400, view.__name__
-        tab.picture(view.__name__)
-        if view not in (access, settings, welcome):
-            tab.page.get_by_role("link", name="All of Travel desk").click()
-            expect(tab.page.get_by_role("navigation")).to_be_visible()
+def test_a_small_window_leads_back_to_the_list(open_tab: OpenTab, site: str) -> None:
+    """Where the list and an item do not fit beside each other. decision"""
+    console = Console(
+        open_tab(viewport={"width": 400, "height": 800}), f"{site}/api/mcp/console"
+    ).choose("Fail")
+    expect(console.page.get_by_role("navigation")).to_be_hidden()
+    console.page.get_by_role("link", name="All of Travel desk").click()
+    expect(console.page.get_by_role("navigation")).to_be_visible()
 
 
 def test_a_flow_needs_no_mouse(console: Console) -> None:
@@ -702,6 +712,9 @@ def test_the_policy_holds(console: Console) -> None:
 def test_it_paints_soon(console: Console) -> None:
     """One second on loopback is the aim; a busy machine is no failure, so this only tells.
     issue: first paint on loopback under one second"""
-    paint = console.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]")
-    print(f"first contentful paint: {paint['startTime']:.0f} ms")
-    assert paint["startTime"] > 0
+    console.page.get_by_role("navigation").get_by_role("link").first.wait_for()
+    name = "performance.getEntriesByName('first-contentful-paint')"
+    console.page.wait_for_function(f"{name}.length > 0")
+    painted = console.page.evaluate(f"{name}[0].startTime")
+    print(f"first contentful paint after {painted:.0f} ms")
+    assert painted > 0

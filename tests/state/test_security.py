@@ -599,3 +599,49 @@ def test_configured_secrets_do_not_warn(caplog: pytest.LogCaptureFixture) -> Non
     """decision: with keys= there is nothing to say."""
     seal(security())
     assert not caplog.records
+
+
+# --------------------------------------------------------------------------- told to developers
+
+
+def test_a_state_is_described_without_its_principal() -> None:
+    """The journal with long names, and everything that it is bound to. decision"""
+    by = security()
+    said = by.describe(seal(by), BINDING.principal)
+    assert (said["method"], said["target"], said["version"]) == ("tools/call", "book_seat", "v1")
+    assert said["journal"]["steps"]["hold"]["value"] == {"price": 0.1}
+    assert said["journal"]["answers"]["seat"]["content"] == {"row": 4, "letter": "A"}
+    assert "principal" not in said
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"audience": "another-desk"}, "other audience"),
+        ({"keys": KeyRing(primary=NEW)}, UNKNOWN_KID),
+    ],
+)
+def test_another_server_describes_nothing(other: dict[str, Any], reason: str) -> None:
+    """As it would open nothing. decision"""
+    with pytest.raises(RequestStateError) as caught:
+        security(**other).describe(seal(security()), BINDING.principal)
+    assert caught.value.reason == reason
+
+
+def test_nobody_else_is_told() -> None:
+    """Only the principal that it was sealed for. decision"""
+    with pytest.raises(RequestStateError) as caught:
+        security().describe(seal(security()), principal_key_bytes("bob"))
+    assert caught.value.reason == "other principal"
+
+
+def test_a_journal_of_another_shape_is_not_described() -> None:
+    """Whatever another version may have written. decision"""
+    codec = OpenCodec()
+    by = security(codec)
+    token = seal(by)
+    claims = json.loads(codec.payloads[0])
+    codec.payloads[0] = json.dumps([*claims[:-1], {"a": 1}]).encode()
+    with pytest.raises(RequestStateError) as caught:
+        by.describe(token, BINDING.principal)
+    assert caught.value.reason == "journal of another shape"

@@ -6,7 +6,7 @@ opens a state is handed in.
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -34,7 +34,7 @@ _STATE_HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": 
 class ConsoleRoute(APIRoute):
     """A route that only those may use who may see the console, decided before everything else."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         guard: Guard = self.endpoint.guard  # type: ignore[attr-defined]
         handle = super().get_route_handler()
 
