@@ -84,7 +84,12 @@ class _Attempts:
 
 
 class Remote:
-    """How a ledger or a session store talks to where it keeps things."""
+    """How a ledger or a session store talks to where it keeps things.
+
+    What nobody waits for any more may still come to its end, for as long again: to cancel a driver
+    costs a connection, and some drivers more. `interrupts=False` is for one that always ends and
+    must never be cancelled.
+    """
 
     def __init__(
         self,
@@ -93,11 +98,13 @@ class Remote:
         timeout: float,
         describe: Callable[[Exception], Failure | None],
         unavailable: type[Exception],
+        interrupts: bool = True,
     ) -> None:
         self._name = name
         self._timeout = timeout
         self._describe = describe
         self._unavailable = unavailable
+        self._interrupts = interrupts
         self._tasks: PerLoop[set[asyncio.Task[Any]]] = PerLoop(set, self._cancel)
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -117,8 +124,8 @@ class Remote:
         finally:
             if not task.done():
                 attempts.is_left = True
-                task.cancel()
                 await self._keep(task)
+                self._interrupt_later(task)
             del task  # the error it ended with holds this frame
         raise self._unavailable(f"{self._name}: {attempts.failure}")
 
@@ -164,11 +171,12 @@ class Remote:
                 if failure is None:
                     raise
             attempts.failure = failure.reason
+            if failure.may_pass:
+                await asyncio.sleep(next(delays))
             # A driver may make an error of being cancelled.
             if attempts.is_left or not failure.may_pass:
                 # Without its cause: what a driver says may quote what was to be stored.
                 raise self._unavailable(f"{self._name}: {failure.reason}")
-            await asyncio.sleep(next(delays))
 
     async def _give_up(self, ended: asyncio.Event, give_up: Callable[[], Awaitable[None]]) -> None:
         # Not while the attempt is still under way: it could overtake this.
@@ -182,6 +190,11 @@ class Remote:
         tasks = await self._tasks.get()
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+
+    def _interrupt_later(self, task: asyncio.Task[Any]) -> None:
+        if self._interrupts:
+            handle = asyncio.get_running_loop().call_later(self._timeout, task.cancel)
+            task.add_done_callback(lambda _: handle.cancel())
 
     async def _cancel(self, tasks: set[asyncio.Task[Any]]) -> None:
         for task in tasks:

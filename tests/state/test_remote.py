@@ -3,7 +3,6 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -33,8 +32,14 @@ def describe(error: Exception) -> Failure | None:
     return Failure(type(error).__name__, isinstance(error, Hiccup))
 
 
-def remote(timeout: float = PATIENCE) -> Remote:
-    return Remote("Store", timeout=timeout, describe=describe, unavailable=LedgerUnavailable)
+def remote(timeout: float = PATIENCE, *, interrupts: bool = True) -> Remote:
+    return Remote(
+        "Store",
+        timeout=timeout,
+        describe=describe,
+        unavailable=LedgerUnavailable,
+        interrupts=interrupts,
+    )
 
 
 @pytest.fixture
@@ -48,28 +53,27 @@ async def told() -> AsyncIterator[list[dict[str, Any]]]:
 
 
 class Silent:
-    """An attempt whose driver ends when it likes, whoever cancels it."""
+    """An attempt that ends when the test says so, whoever cancels it."""
 
     def __init__(self, ending: Exception | None = None) -> None:
         self.times = 0
         self.begun = asyncio.Event()
+        self.cancelled = asyncio.Event()
         self.lets_go = asyncio.Event()
         self._ending = ending
 
     async def __call__(self) -> Any:
         self.times += 1
         self.begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            for _ in range(3):
-                with suppress(asyncio.CancelledError, TimeoutError):
-                    async with asyncio.timeout(PATIENCE):
-                        await self.lets_go.wait()
-                        break
-            if self._ending is not None:
-                raise self._ending from None
-            raise
+        for _ in range(3):  # or a test that fails would never end
+            try:
+                await self.lets_go.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+            else:
+                break
+        if self._ending is not None:
+            raise self._ending
 
 
 async def left(store: Remote) -> set[asyncio.Task[Any]]:
@@ -121,10 +125,40 @@ async def test_a_silent_driver_is_left_to_itself() -> None:
     with pytest.raises(LedgerUnavailable, match=r"^Store: no answer within 0\.05 seconds$"):
         await store.call(silent)
     (driver,) = await left(store)
+    await silent.cancelled.wait()
+    assert not driver.done()
     silent.lets_go.set()
     await asyncio.wait({driver})
-    assert driver.cancelled()
     assert not await left(store)
+
+
+async def test_what_is_left_may_end_by_itself() -> None:
+    """decision: a client that leaves costs no connection, as long as the store answers."""
+    store, silent = remote(), Silent()
+    calling = asyncio.create_task(store.call(silent))
+    await silent.begun.wait()
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    silent.lets_go.set()
+    await store.settle()
+    assert not silent.cancelled.is_set()
+
+
+async def test_some_drivers_are_never_interrupted() -> None:
+    """decision: those that end by themselves, and that leave something behind when cancelled."""
+    store, silent = remote(SOON, interrupts=False), Silent()
+    other = remote(SOON), Silent()
+    with pytest.raises(LedgerUnavailable):
+        await store.call(silent)
+    with pytest.raises(LedgerUnavailable):
+        await other[0].call(other[1])
+    await other[1].cancelled.wait()
+    assert not silent.cancelled.is_set()
+    silent.lets_go.set()
+    other[1].lets_go.set()
+    for each in (store, other[0]):
+        await each.settle()
 
 
 @pytest.mark.parametrize("ending", [Hiccup(), Mistake(), KeyError("mistake")])
@@ -136,6 +170,7 @@ async def test_a_driver_may_make_an_error_of_being_cancelled(
     with pytest.raises(LedgerUnavailable):
         await store.call(silent)
     (driver,) = await left(store)
+    await silent.cancelled.wait()
     silent.lets_go.set()
     await asyncio.wait({driver})
     assert silent.times == 1

@@ -130,8 +130,14 @@ class SQLLedger:
         self._create_table = create_table
         self._sweep_interval = sweep_interval
         self._clock = clock
+        # A statement of SQLite's that is cancelled goes on in its thread; its connection then keeps
+        # the lock of the file until garbage is collected. It always ends by itself.
         self._remote = Remote(
-            "SQL", timeout=timeout, describe=self._describe, unavailable=LedgerUnavailable
+            "SQL",
+            timeout=timeout,
+            describe=self._describe,
+            unavailable=LedgerUnavailable,
+            interrupts=dialect != "sqlite",
         )
 
     async def claim(
@@ -317,7 +323,8 @@ def _engine(url: URL, timeout: float) -> AsyncEngine:
     # SQLite has one writer at a time. Those of one process wait in line for the one connection,
     # which is fairer than the retries of SQLite's own; those of several wait a little less than
     # we do, so that it is SQLite that ends it.
-    options |= {"pool_size": 1, "max_overflow": 0, "connect_args": {"timeout": 0.8 * timeout}}
+    options |= {"pool_size": 1, "max_overflow": 0, "pool_timeout": timeout}
+    options |= {"connect_args": {"timeout": 0.8 * timeout}}
     engine = create_async_engine(url, **options)
     event.listen(engine.sync_engine, "connect", _write_ahead)
     return engine

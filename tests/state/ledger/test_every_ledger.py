@@ -1,6 +1,7 @@
 """What every ledger does, on every store: memory, SQLite, PostgreSQL, Redis, a Redis cluster."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -65,6 +66,30 @@ class TestAtTheSameTime:
         claims = await asyncio.gather(*(claim(ledger) for ledger in ledgers))
         assert kinds(claims) == {Claimed: 1, Held: MANY - 1}
         assert [c.is_takeover for c in claims if isinstance(c, Claimed)] == [True]
+
+    async def test_who_is_cancelled_leaves_nothing_behind(self, backend: Backend) -> None:
+        """decision: at whatever moment a client leaves, its claim is free and the store is well."""
+        flows = {f"flow {n}": n / 4000 for n in range(5 * MANY)}
+
+        async def leaves(flow: str, moment: float) -> None:
+            claiming = asyncio.create_task(claim(backend.ledger, flow=flow))
+            await asyncio.wait({claiming}, timeout=moment)
+            claiming.cancel()
+            try:
+                claimed = await claiming
+            except asyncio.CancelledError:
+                return
+            assert isinstance(claimed, Claimed)
+            await backend.ledger.release(flow, 0, claimed.owner, ran=False)
+
+        for start in range(MANY):
+            batch = list(flows.items())[start::MANY]
+            await asyncio.gather(*itertools.starmap(leaves, batch))
+            await owner_of(backend.ledger, flow=f"after {start}")
+        await backend.ledger.aclose()
+        assert kinds([await claim(backend.other, flow=flow) for flow in flows]) == {
+            Claimed: len(flows)
+        }
 
     async def test_one_of_many_goes_on(self, backend: Backend) -> None:
         """decision: the next round of an answered one is claimed once."""

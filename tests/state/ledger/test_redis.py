@@ -289,18 +289,6 @@ async def test_a_mistake_of_the_callers_stays_one(ledger: RedisLedger) -> None:
         await ledger.answer("f", 0, "x", object(), ttl=TTL)  # type: ignore[arg-type]
 
 
-async def test_abandoned_claims_are_bounded() -> None:
-    """decision: during an outage, what is left to do afterwards does not grow for ever."""
-    away = RedisLedger("redis://127.0.0.1:1", timeout=0.5)
-    claims = [away.claim(f"f{n}", 0, "x", lease=LEASE, ttl=TTL) for n in range(400)]
-    outcomes = await asyncio.gather(*claims, return_exceptions=True)
-    assert {type(outcome) for outcome in outcomes} == {LedgerUnavailable}
-    tasks = await away._remote._tasks.get()
-    assert len(tasks) <= 256
-    await away.aclose()
-    assert not tasks
-
-
 def test_abandoned_claims_end_with_the_loop(redis_server: RedisServer) -> None:
     """decision: a loop that shuts down while claims are under way has nothing left over."""
     ledger = RedisLedger("redis://127.0.0.1:1", timeout=600)
