@@ -31,6 +31,7 @@ interface Server {
   name: string;
   version: string;
   instructions: string;
+  completes: boolean;
 }
 
 const SECTIONS: { kind: Kind; title: string; method: string; member: string }[] = [
@@ -136,14 +137,15 @@ export function App({ back }: { back: Return | null }) {
       return;
     }
     const { capabilities, instructions, _meta } = answer.result;
+    const able = isObject(capabilities) ? capabilities : {};
     const info = isObject(_meta) ? _meta[`${META}serverInfo`] : undefined;
     const named = isObject(info) ? info : {};
     setServer({
       name: text(named.title ?? named.name) || "The server",
       version: text(named.version),
       instructions: text(instructions),
+      completes: isObject(able.completions),
     });
-    const able = isObject(capabilities) ? capabilities : {};
     const wanted = SECTIONS.filter(({ kind }) =>
       kind === "template" ? able.resources : able[`${kind}s`],
     );
@@ -173,6 +175,7 @@ export function App({ back }: { back: Return | null }) {
   const start = (one: Item, args: Record<string, unknown>) => {
     const key = hashOf(one);
     flows[key]?.stop();
+    setNotice("");
     setDrafts((all) => ({ ...all, [key]: args }));
     setFlows((all) => ({ ...all, [key]: new Flow(client, call(one, args as JsonObject)) }));
   };
@@ -261,7 +264,7 @@ export function App({ back }: { back: Return | null }) {
               key={place}
               item={chosen}
               draft={drafts[place] ?? {}}
-              busy={false}
+              client={server?.completes ? client : null}
               onDraft={(args) => setDrafts((all) => ({ ...all, [place]: args }))}
               onStart={(args) => start(chosen, args)}
             />
@@ -445,13 +448,15 @@ function Refused({ answer, access, probe, draft, onByHand }: RefusedProps) {
 interface ItemProps {
   item: Item;
   draft: Record<string, unknown>;
-  busy: boolean;
+  /** Who to ask for suggestions, if the server has any. */
+  client: Client | null;
   onDraft: (args: Record<string, unknown>) => void;
   onStart: (args: Record<string, unknown>) => void;
 }
 
-function ItemView({ item: one, draft, onDraft, onStart }: ItemProps) {
-  const { kind, id, title, description, schema, definition } = one;
+function ItemView({ item: one, draft, client, onDraft, onStart }: ItemProps) {
+  const { kind, id, title, description, definition } = one;
+  const schema = useSuggestions(one, draft, client);
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => heading.current?.focus(), []);
   const call = (
@@ -499,6 +504,51 @@ function ItemView({ item: one, draft, onDraft, onStart }: ItemProps) {
       <JsonDetails title="Definition" value={definition} />
     </section>
   );
+}
+
+const REFERENCES: Partial<Record<Kind, (id: string) => JsonObject>> = {
+  prompt: (name) => ({ type: "ref/prompt", name }),
+  template: (uri) => ({ type: "ref/resource", uri }),
+};
+const MAX_ARGUMENTS = 8;
+
+/** The schema of an item, with what the server suggests for its arguments (completion/complete). */
+function useSuggestions(one: Item, draft: Record<string, unknown>, client: Client | null): Schema {
+  const [found, setFound] = useState<Record<string, string[]>>({});
+  const asked = useRef<Record<string, unknown>>({});
+  useEffect(() => {
+    const ref = REFERENCES[one.kind]?.(one.id);
+    if (!ref || !client) return;
+    const changed = Object.keys(one.schema.properties)
+      .slice(0, MAX_ARGUMENTS)
+      .filter((name) => asked.current[name] !== text(draft[name]));
+    const timer = setTimeout(() => {
+      for (const name of changed) {
+        const value = text(draft[name]);
+        asked.current[name] = value;
+        const others = Object.entries(draft).filter(([other, given]) => other !== name && given);
+        const params = {
+          ref,
+          argument: { name, value },
+          context: { arguments: Object.fromEntries(others) },
+        };
+        void client.send({ method: "completion/complete", params }).then(({ answer }) => {
+          const completion = answer.kind === "result" ? answer.result.completion : null;
+          const values = isObject(completion) ? completion.values : null;
+          if (!Array.isArray(values)) return;
+          setFound((all) => ({ ...all, [name]: values.filter((v) => typeof v === "string") }));
+        });
+      }
+    }, 200);
+    return () => clearTimeout(timer);
+  }, [one, draft, client]);
+  return useMemo(() => {
+    const properties: Record<string, Schema> = { ...one.schema.properties };
+    for (const [name, values] of Object.entries(found)) {
+      if (values.length) properties[name] = { ...properties[name], examples: values };
+    }
+    return Object.keys(found).length ? { ...one.schema, properties } : one.schema;
+  }, [one, found]);
 }
 
 function Hints({ definition }: { definition: Tool }) {

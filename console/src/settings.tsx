@@ -34,10 +34,11 @@ export function Settings({ open, preferences, onChange, onClose }: Props) {
     <dialog ref={dialog} aria-labelledby="settings-title" onClose={onClose}>
       <h2 id="settings-title">Client</h2>
       <p className="hint">
-        What this page says of itself in every request, with revision {VERSION}.
+        What this page says of itself in every request, with revision{" "}
+        <span className="nowrap">{VERSION}</span>.
       </p>
       <fieldset className="field">
-        <legend>It</legend>
+        <legend>It can do this</legend>
         <div className="choices">
           {(Object.keys(CAPABILITIES) as (keyof Capabilities)[]).map((name) => (
             <label key={name}>

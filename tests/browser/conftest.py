@@ -32,7 +32,9 @@ def chromium() -> Iterator[Browser]:
         pytest.skip(why)
     with sync_playwright() as playwright:
         # As root, as in containers, its sandbox does not start; it opens nothing but our own pages.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        # And containers have little shared memory.
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=path, args=options)
         yield browser
         browser.close()
 

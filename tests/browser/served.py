@@ -23,6 +23,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from demo_app.auth_server import AuthServer, AuthSettings, Resource, seeded_customer
 from fastapi_mcp_mrtr import (
+    Complete,
     Context,
     JWTVerifier,
     MCPHeader,
@@ -42,6 +43,10 @@ from fastapi_mcp_mrtr import (
     progress,
     step,
 )
+
+
+def cities(value: str) -> list[str]:
+    return [city for city in ("Lisbon", "Lima", "Oslo") if city.startswith(value)]
 
 
 def png(width: int, height: int) -> str:
@@ -228,7 +233,7 @@ def server(**options: Any) -> tuple[MCPRouter, asyncio.Event]:
         return f"{where.origin} until {where.latest} by {where.stops} in {region}"
 
     @mcp.prompt(title="Plan a weekend")
-    async def weekend(city: str, mood: str = "calm") -> str:
+    async def weekend(city: Annotated[str, Complete(cities)], mood: str = "calm") -> str:
         """A weekend in a city."""
         return f"Plan a {mood} weekend in {city}."
 

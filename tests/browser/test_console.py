@@ -385,6 +385,16 @@ def test_prompts_and_templates_are_filled_in(console: Console) -> None:
     expect(console.result).to_contain_text("desk://flights/LX%20318%2Fa")
 
 
+def test_arguments_are_suggested_while_they_are_typed(console: Console) -> None:
+    """By the server's own completions. spec: completion/complete"""
+    console.choose("Plan a weekend")
+    options = console.page.locator("datalist option")
+    expect(options).to_have_count(3)
+    console.page.get_by_label("city").fill("Li")
+    expect(options).to_have_count(2)
+    assert [option.get_attribute("value") for option in options.all()] == ["Lisbon", "Lima"]
+
+
 # ---------------------------------------------------------------------------------- debug mode
 
 
