@@ -5,6 +5,7 @@
 #   make lint          formatting, rules, layers
 #   make types         mypy --strict and pyright
 #   make conformance   the official suite against the fixture server
+#   make faults        FAULT_FLOWS=2000 bookings a store, while processes are killed and responses lost
 #   make lowest        the tests and the suite again, on the lowest versions that pyproject.toml admits
 #   make format        rewrites what `make lint` would refuse
 #   make console       rebuilds the browser console into the package, from console/
@@ -16,6 +17,7 @@
 PYTHON ?= python3
 PORT ?= 8000
 PYTEST_ARGS ?= -n 2
+FAULT_FLOWS ?= 2000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,7 +30,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types console console-check conformance lowest check build clean
+.PHONY: help demo test faults lint format types console console-check conformance lowest check build clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +74,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest --cov $(PYTEST_ARGS)
+
+# -s: the numbers are worth reading.
+faults: $(VENV)/.test
+	FAULT_FLOWS=$(FAULT_FLOWS) $(BIN)/python -m pytest --no-cov -s tests/faults
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
