@@ -5,7 +5,7 @@ import { Access, AccessDialog, Scopes, SignIn } from "./access";
 import type { Answer } from "./client";
 import { Client, ENDPOINT, list, type Preferences } from "./client";
 import { Flow, type Call } from "./flow";
-import { SchemaForm } from "./forms";
+import { Boundary, SchemaForm } from "./forms";
 import { paramHeaders, type Challenge } from "./headers";
 import { JsonDetails } from "./json";
 import type { Return } from "./oauth";
@@ -269,14 +269,16 @@ export function App({ back }: { back: Return | null }) {
               onStart={(args) => start(chosen, args)}
             />
             {flow && (
-              <FlowRun
-                key={flowId(flow)}
-                flow={flow}
-                server={server?.name ?? "The server"}
-                onRead={read}
-                onRefused={refused}
-                openState={openState}
-              />
+              <Boundary key={`shown-${flowId(flow)}`} fallback={<Unshowable />}>
+                <FlowRun
+                  key={flowId(flow)}
+                  flow={flow}
+                  server={server?.name ?? "The server"}
+                  onRead={read}
+                  onRefused={refused}
+                  openState={openState}
+                />
+              </Boundary>
             )}
           </>
         ) : (
@@ -298,6 +300,14 @@ export function App({ back }: { back: Return | null }) {
         onClose={() => setDialog(null)}
       />
     </div>
+  );
+}
+
+function Unshowable() {
+  return (
+    <p className="notice warning" role="alert">
+      The server sent something that this page cannot show.
+    </p>
   );
 }
 
@@ -433,7 +443,15 @@ function Refused({ answer, access, probe, draft, onByHand }: RefusedProps) {
           It needs <Scopes scope={challenge.scope} />
         </p>
       )}
-      {challenge && <SignIn access={access} probe={probe} draft={draft} challenge={challenge} />}
+      {challenge && (
+        <SignIn
+          access={access}
+          probe={probe}
+          draft={draft}
+          challenge={challenge}
+          label={more ? "Sign in for that" : "Sign in"}
+        />
+      )}
       <p>
         <button type="button" onClick={onByHand}>
           Enter a token or a header

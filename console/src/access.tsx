@@ -204,10 +204,11 @@ interface SignInProps {
   probe: () => Promise<Challenge | null>;
   draft: () => unknown;
   challenge?: Challenge | null;
+  label?: string;
 }
 
 /** Shows where a person will be sent before they are. */
-export function SignIn({ access, probe, draft, challenge }: SignInProps) {
+export function SignIn({ access, probe, draft, challenge, label = "Sign in" }: SignInProps) {
   const [plan, setPlan] = useState<Plan | null>(null);
   const [problem, setProblem] = useState("");
   const [clientId, setClientId] = useState("");
@@ -236,7 +237,7 @@ export function SignIn({ access, probe, draft, challenge }: SignInProps) {
     <div className="sign-in">
       {plan === null ? (
         <button type="button" className="primary" disabled={busy} onClick={() => void find()}>
-          {busy ? "Looking where…" : "Sign in"}
+          {busy ? "Looking where…" : label}
         </button>
       ) : (
         <>

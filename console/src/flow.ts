@@ -221,7 +221,7 @@ export function reasonsByField(
   reason: string,
   fields: string[],
 ): { fields: Record<string, string[]>; rest: string[] } {
-  const found: Record<string, string[]> = {};
+  const found: Record<string, string[]> = Object.create(null); // names are the server's
   const rest: string[] = [];
   for (const part of reason.split("; ")) {
     const field = fields.find(

@@ -459,8 +459,8 @@ function JsonForm({ source, onSource, onValue, onSubmit, toggle, prefix, childre
   );
 }
 
-/** Servers may send schemas that no form library expects. */
-class Boundary extends Component<
+/** Servers may send what neither a form library nor this page expects. */
+export class Boundary extends Component<
   { fallback: ReactNode; children: ReactNode },
   { broken: boolean }
 > {

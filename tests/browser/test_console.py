@@ -258,6 +258,61 @@ def test_an_address_that_is_none_of_the_web_s_is_not_opened(console: Console) ->
     expect(odd.get_by_role("button", name="Decline")).to_be_visible()
 
 
+FORM = {"mode": "form", "message": 7}
+GARBAGE: list[dict[str, Any]] = [
+    {"resultType": "input_required", "inputRequests": {"a": 7, "b": {}, "c": {"method": "?"}}},
+    {"resultType": "input_required", "inputRequests": [], "requestState": 7},
+    *(
+        {
+            "resultType": "input_required",
+            "inputRequests": {
+                "__proto__": {
+                    "method": "elicitation/create",
+                    "params": {**FORM, "requestedSchema": schema},
+                }
+            },
+        }
+        for schema in (
+            7,
+            {"type": "object", "properties": {"__proto__": {"type": "string"}}},
+            {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}},
+            {"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}},
+            {"$ref": "#"},
+            {"type": "object", "properties": {"a": 7, "b": None, "c": {"type": "nothing"}}},
+        )
+    ),
+    {"resultType": "input_required", "inputRequests": {"s": {"method": "sampling/createMessage"}}},
+    {"content": [None, 7, {"type": "text", "text": {}}, {"type": "image", "data": 7}]},
+    {"content": [{"type": "resource"}, {"type": "resource_link"}, {"type": "audio"}]},
+    {"content": "x", "structuredContent": None, "isError": "yes"},
+    {"messages": [7, {"role": {}, "content": 7}], "contents": [7]},
+    {},
+]
+
+
+@pytest.mark.parametrize("result", GARBAGE, ids=range(len(GARBAGE)))
+def test_whatever_a_server_sends_leaves_the_page_standing(
+    open_tab: OpenTab, site: str, result: dict[str, Any]
+) -> None:
+    """A hostile server gets no further than a broken one. decision"""
+    tab = open_tab()
+    console = Console(tab, f"{site}/api/mcp/console").choose("Fail")
+
+    def send_garbage(route: Any) -> None:
+        body = json.loads(route.request.post_data)
+        route.fulfill(json={"jsonrpc": "2.0", "id": body["id"], "result": result})
+
+    console.page.route("**/api/mcp", send_garbage)
+    console.press("Call")
+    heading = console.page.locator("#run-title, main > .notice")
+    expect(heading).not_to_have_text("Round 1 is running")
+    for button in console.page.locator(".question .primary").all():
+        button.click()
+    expect(console.page.get_by_role("navigation")).to_be_visible()
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Fail")
+    tab.complaints.clear()
+
+
 def test_sampling_is_answered_by_hand(console: Console) -> None:
     """The person at the page is the model. decision"""
     console.call("Write a greeting")
