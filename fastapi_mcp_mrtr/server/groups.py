@@ -7,9 +7,8 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from mcp_types import Annotations, Icon, ToolAnnotations
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
@@ -28,6 +27,9 @@ from .registry import (
 )
 from .results import ToolOutput
 from .signature import HandlerSignature, handler_name, read_signature, underlying
+
+if TYPE_CHECKING:  # mcp_types takes longer to import than all of this package
+    from mcp_types import Annotations, Icon, ToolAnnotations
 from .uri_template import UriTemplate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,8 +60,8 @@ class HandlerGroup:
         *,
         title: str | None = None,
         description: str | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: Sequence[Icon] | None = None,
+        annotations: "ToolAnnotations | None" = None,
+        icons: "Sequence[Icon] | None" = None,
         meta: Mapping[str, Any] | None = None,
         input_schema: Mapping[str, Any] | None = None,
         structured: bool = True,
@@ -77,8 +79,8 @@ class HandlerGroup:
         *,
         title: str | None = None,
         description: str | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: Sequence[Icon] | None = None,
+        annotations: "ToolAnnotations | None" = None,
+        icons: "Sequence[Icon] | None" = None,
         meta: Mapping[str, Any] | None = None,
         input_schema: Mapping[str, Any] | None = None,
         structured: bool = True,
@@ -169,7 +171,7 @@ class HandlerGroup:
         *,
         title: str | None = None,
         description: str | None = None,
-        icons: Sequence[Icon] | None = None,
+        icons: "Sequence[Icon] | None" = None,
         meta: Mapping[str, Any] | None = None,
         ttl: float | None = None,
         max_rounds: int | None = None,
@@ -185,7 +187,7 @@ class HandlerGroup:
         *,
         title: str | None = None,
         description: str | None = None,
-        icons: Sequence[Icon] | None = None,
+        icons: "Sequence[Icon] | None" = None,
         meta: Mapping[str, Any] | None = None,
         ttl: float | None = None,
         max_rounds: int | None = None,
@@ -238,8 +240,8 @@ class HandlerGroup:
         title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
-        annotations: Annotations | None = None,
-        icons: Sequence[Icon] | None = None,
+        annotations: "Annotations | None" = None,
+        icons: "Sequence[Icon] | None" = None,
         meta: Mapping[str, Any] | None = None,
         size: int | None = None,
         cache_ttl_ms: int = 0,

@@ -2,23 +2,12 @@
 
 import base64
 import inspect
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any, Final, get_args
+from functools import cache
+from typing import Any, Final, NamedTuple, get_args
 
-from mcp_types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    EmbeddedResource,
-    GetPromptResult,
-    ImageContent,
-    PromptMessage,
-    ReadResourceResult,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-)
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import CoreSchema, from_json, to_json, to_jsonable_python
 
@@ -27,9 +16,41 @@ from fastapi_mcp_mrtr.protocol.jsonrpc import encode
 
 from .signature import PYDANTIC_REFUSES, json_schema
 
-_CONTENT: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
-_CONTENTS: Final = (TextResourceContents, BlobResourceContents)
 _UNSTRUCTURED: Final = (inspect.Signature.empty, Any, None, type(None), str, object)
+
+
+class _Ready(NamedTuple):
+    """The types of what is sent as it is."""
+
+    content: tuple[type[Any], ...] = ()
+    contents: tuple[type[Any], ...] = ()
+    tool_result: tuple[type[Any], ...] = ()
+    prompt_result: tuple[type[Any], ...] = ()
+    prompt_message: tuple[type[Any], ...] = ()
+    resource_result: tuple[type[Any], ...] = ()
+
+
+_NONE_YET: Final = _Ready()
+
+
+def _ready() -> _Ready:
+    """Those types, if there can be objects of them: mcp_types takes longer to import than all of
+    this package, so nobody does who has no need of it."""
+    return _ready_types() if "mcp_types" in sys.modules else _NONE_YET
+
+
+@cache
+def _ready_types() -> _Ready:
+    import mcp_types as m
+
+    return _Ready(
+        (m.TextContent, m.ImageContent, m.AudioContent, m.ResourceLink, m.EmbeddedResource),
+        (m.TextResourceContents, m.BlobResourceContents),
+        (m.CallToolResult,),
+        (m.GetPromptResult,),
+        (m.PromptMessage,),
+        (m.ReadResourceResult,),
+    )
 
 
 def _dump(model: BaseModel) -> dict[str, Any]:
@@ -82,13 +103,13 @@ class ToolOutput:
         Raises:
             HandlerError: the value cannot be sent, or not as the declared type.
         """
-        if isinstance(value, CallToolResult):
+        if self._adapter is None and isinstance(value, str):
+            return _content([_text(value)])
+        if isinstance(value, _ready().tool_result):
             return _tool_result(value)
         if self._adapter is not None:
             structured = self._conforming(value, self._adapter)
             return {**_content([_text(_json_text(structured))]), "structuredContent": structured}
-        if isinstance(value, str):
-            return _content([_text(value)])
         blocks = _content_blocks(value)
         if blocks is not None:
             return _content(blocks)
@@ -117,7 +138,7 @@ def _content(blocks: list[dict[str, Any]]) -> dict[str, Any]:
     return {"content": blocks, "isError": False}
 
 
-def _tool_result(result: CallToolResult) -> dict[str, Any]:
+def _tool_result(result: Any) -> dict[str, Any]:
     dumped = _dump(result)
     if "structured_content" in result.model_fields_set:  # null counts as a value here
         dumped.setdefault("structuredContent", None)
@@ -147,7 +168,8 @@ def _json_text(value: Any) -> str:
 def _mentions_content(annotation: Any) -> bool:
     """Whether a return type is or contains ready-made content."""
     if inspect.isclass(annotation):
-        return issubclass(annotation, (*_CONTENT, CallToolResult))
+        ready = _ready()
+        return issubclass(annotation, (*ready.content, *ready.tool_result))
     return any(_mentions_content(argument) for argument in get_args(annotation))
 
 
@@ -155,12 +177,13 @@ def _content_blocks(value: Any) -> list[dict[str, Any]] | None:
     """`value` as content blocks, if that is what it is."""
     if value is None:
         return []
-    if isinstance(value, _CONTENT):
+    content = _ready().content
+    if isinstance(value, content):
         return [_dump(value)]
     if (
         isinstance(value, list | tuple)
-        and all(isinstance(item, (*_CONTENT, str)) for item in value)
-        and any(isinstance(item, _CONTENT) for item in value)
+        and all(isinstance(item, (*content, str)) for item in value)
+        and any(isinstance(item, content) for item in value)
     ):
         return [_text(item) if isinstance(item, str) else _dump(item) for item in value]
     return None
@@ -172,7 +195,7 @@ def render_prompt(value: Any, description: str | None) -> dict[str, Any]:
     Raises:
         HandlerError: the value is none of those.
     """
-    if isinstance(value, GetPromptResult):
+    if isinstance(value, _ready().prompt_result):
         return _dump(value)
     items = value if isinstance(value, list | tuple) else [value]
     result: dict[str, Any] = {"messages": [_message(item) for item in items]}
@@ -182,11 +205,11 @@ def render_prompt(value: Any, description: str | None) -> dict[str, Any]:
 
 
 def _message(item: Any) -> dict[str, Any]:
-    if isinstance(item, PromptMessage):
+    if isinstance(item, _ready().prompt_message):
         return _dump(item)
     if isinstance(item, str):
         return {"role": "user", "content": _text(item)}
-    if isinstance(item, _CONTENT):
+    if isinstance(item, _ready().content):
         return {"role": "user", "content": _dump(item)}
     raise HandlerError(
         f"A prompt returns text, content or PromptMessage objects, not {type(item).__name__}"
@@ -200,18 +223,19 @@ def render_resource(value: Any, uri: str, mime_type: str | None) -> dict[str, An
         HandlerError: the value cannot be sent, or is empty (an empty `contents` would be
             ambiguous: server/resources §Error Handling).
     """
-    if isinstance(value, ReadResourceResult):
+    if isinstance(value, _ready().resource_result):
         result = _dump(value)
         result.pop("ttlMs", None)
         result.pop("cacheScope", None)
         return result
-    if isinstance(value, _CONTENTS):
+    contents = _ready().contents
+    if isinstance(value, contents):
         return {"contents": [_dump(value)]}
     if value is None or value == []:
         raise HandlerError(
             "A resource returned nothing. Raise HTTPException(404) if it is not there"
         )
-    if isinstance(value, list) and all(isinstance(item, _CONTENTS) for item in value):
+    if isinstance(value, list) and all(isinstance(item, contents) for item in value):
         return {"contents": [_dump(item) for item in value]}
     return {"contents": [{"uri": uri, **_contents(value, mime_type)}]}
 

@@ -15,25 +15,32 @@ from fastapi_mcp_mrtr.state.security import FlowState, RequestBinding, StateSecu
 
 from .servers import LOAD_CORE, ROOT
 
-IMPORTS: Final = ("fastapi", "fastapi_mcp_mrtr", "mcp.server.mcpserver", "fastmcp")
+IMPORTS: Final = {
+    "fastapi": "import fastapi",
+    "fastapi_mcp_mrtr": "import fastapi_mcp_mrtr",
+    "mcp": "from mcp.server.mcpserver import MCPServer",
+    "fastmcp": "from fastmcp import FastMCP",
+}
+"""What is imported to write a server with each."""
 
 
 def import_seconds(rounds: int) -> dict[str, list[float]]:
     """CPU of a process that imports a package, beyond that of one which imports nothing."""
-    found: dict[str, list[float]] = {name: [] for name in ("", *IMPORTS)}
-    for name in found:
-        _cpu_of_import(name)  # the files are read, the bytecode is written
+    statements = {"": "pass", **IMPORTS}
+    found: dict[str, list[float]] = {name: [] for name in statements}
+    for statement in statements.values():
+        _cpu_of(statement)  # the files are read, the bytecode is written
     for _ in range(rounds):
-        for name, seconds in found.items():
-            seconds.append(_cpu_of_import(name))
+        for name, statement in statements.items():
+            found[name].append(_cpu_of(statement))
     nothing = statistics.median(found.pop(""))
     return {name: [second - nothing for second in seconds] for name, seconds in found.items()}
 
 
-def _cpu_of_import(name: str) -> float:
+def _cpu_of(statement: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", f"import {name}" if name else "pass"],
+        [sys.executable, "-W", "ignore", "-c", statement],
         check=True,
         cwd=ROOT,
         preexec_fn=lambda: os.sched_setaffinity(0, [LOAD_CORE]),

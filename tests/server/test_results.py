@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -400,3 +402,25 @@ def test_a_model_with_nan_names_the_field_in_the_log() -> None:
     """decision: the author reads where it is."""
     with pytest.raises(HandlerError, match="n\n"):
         rendered(Frozen, Frozen(n=math.nan))
+
+
+# --------------------------------------------------------------------------- without mcp_types
+
+
+def test_nothing_needs_mcp_types_that_does_not_use_it() -> None:
+    """decision: it takes longer to import than all of this package."""
+    code = "import sys, fastapi_mcp_mrtr; sys.exit('mcp_types' in sys.modules)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_values_of_other_types_need_no_mcp_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """decision: before anybody imported it, nothing can be of its types."""
+    monkeypatch.delitem(sys.modules, "mcp_types")
+    assert rendered(Any, [1]) == {
+        "content": [{"type": "text", "text": "[1]"}],
+        "isError": False,
+        "structuredContent": [1],
+    }
+    assert render_prompt("Hello", None)["messages"][0]["content"]["text"] == "Hello"
+    assert render_resource("text", "a:b", None)["contents"][0]["text"] == "text"
+    assert "mcp_types" not in sys.modules

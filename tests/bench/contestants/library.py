@@ -10,10 +10,8 @@ from fastapi_mcp_mrtr import (
     Ledger,
     MCPRouter,
     MemoryLedger,
-    RedisLedger,
     Rounds,
     Secret,
-    SQLLedger,
     ToolError,
     need_input,
     step,
@@ -28,8 +26,14 @@ LEDGER = os.environ.get("BENCH_LEDGER", "")
 
 def ledger() -> Ledger:
     if LEDGER.startswith("redis"):
+        from fastapi_mcp_mrtr import RedisLedger
+
         return RedisLedger(LEDGER)
-    return SQLLedger(LEDGER) if LEDGER else MemoryLedger(max_flows=10_000_000)
+    if LEDGER:
+        from fastapi_mcp_mrtr import SQLLedger
+
+        return SQLLedger(LEDGER)
+    return MemoryLedger(max_flows=10_000_000)
 
 
 mcp = MCPRouter(

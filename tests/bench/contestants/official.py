@@ -5,7 +5,7 @@ from typing import Annotated
 
 from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from starlette.applications import Starlette
 
 from .shared import Seat
@@ -48,7 +48,9 @@ def add_all() -> None:
             return InputRequiredResult(
                 input_requests={"seat": ElicitRequest(params=params)}, request_state=flight
             )
-        seat = Seat.model_validate(ctx.input_responses["seat"].content)
+        answer = ctx.input_responses["seat"]
+        assert isinstance(answer, ElicitResult)
+        seat = Seat.model_validate(answer.content)
         return f"{seat.row}{seat.letter}"
 
     @server.tool(structured_output=False)
