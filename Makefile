@@ -6,6 +6,8 @@
 #   make types         mypy --strict and pyright
 #   make conformance   the official suite against the fixture server
 #   make faults        FAULT_FLOWS=2000 bookings a store, while processes are killed and responses lost
+#   make bench         the library beside FastAPI, mcp and fastmcp (QUICK=1: two minutes); bench.json
+#   make instructions  what calls take, counted, and what they took when it was recorded
 #   make lowest        the tests and the suite again, on the lowest versions that pyproject.toml admits
 #   make format        rewrites what `make lint` would refuse
 #   make console       rebuilds the browser console into the package, from console/
@@ -22,6 +24,7 @@ FAULT_FLOWS ?= 2000
 VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
+BENCH := .venv-bench
 SUITE := tests/conformance
 PAGE := fastapi_mcp_mrtr/http/console/static
 
@@ -30,7 +33,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test faults lint format types console console-check conformance lowest check build clean
+.PHONY: help demo test faults lint format types console console-check conformance bench instructions lowest check build clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -103,6 +106,20 @@ console-check: console/node_modules/.installed
 conformance: $(SUITE)/node_modules/.installed
 	$(BIN)/python -m tests.conformance.run
 	$(BIN)/python -m tests.conformance.run_authorization
+
+# An environment of its own: what fastmcp brings is nothing that tests or type checkers are to see.
+$(BENCH)/.installed: pyproject.toml
+	test -d $(BENCH) || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable . --group bench
+	@touch $@
+
+bench: $(BENCH)/.installed
+	@command -v wrk >/dev/null || { echo 'make bench drives the servers with wrk: apt-get install wrk' >&2; exit 1; }
+	@QUICK=$(QUICK) $(BENCH)/bin/python -m tests.bench.run
+
+instructions: $(VENV)/.test
+	@$(BIN)/python -m tests.bench.instructions
 
 # The bounds of [project.dependencies] as equalities; everything else as pip chooses.
 lowest: $(SUITE)/node_modules/.installed
