@@ -260,6 +260,9 @@ def test_the_script_makes_no_code_of_text() -> None:
         (BASE, ("testclient", 5000), {}),
         (BASE, None, {}),
         (BASE, HERE, {"X-Forwarded-For": "203.0.113.9"}),
+        (BASE, HERE, {"X-Forwarded-For": ""}),
+        (BASE, HERE, {"X-Forwarded-Proto": "https"}),
+        (BASE, HERE, {"CF-Connecting-IP": "203.0.113.9"}),
         (BASE, HERE, {"Forwarded": "for=203.0.113.9"}),
         (BASE, HERE, {"Via": "1.1 proxy"}),
         (BASE, HERE, {"Host": ""}),
@@ -289,8 +292,17 @@ def test_a_host_that_came_twice_is_nobody_s() -> None:
     """Somebody else may have read the other one. decision"""
     guard = Guard(Console(hosts=["desk.example.com"]))
     twice = [(b"host", b"desk.example.com"), (b"host", b"127.0.0.1")]
-    assert guard.refusal(RequestHeaders.read(twice), HERE) == REFUSAL
-    assert guard.refusal(RequestHeaders.read(twice[:1]), None) is None
+    assert guard.refusal(RequestHeaders.read(twice), {"client": HERE}) == REFUSAL
+    assert guard.refusal(RequestHeaders.read(twice[:1]), {"client": None}) is None
+
+
+@pytest.mark.parametrize(("version", "refused"), [("1.0", REFUSAL), ("1.1", None), ("2", None)])
+def test_nginx_is_known_by_the_version_that_it_speaks(version: str, refused: str | None) -> None:
+    """With `proxy_pass` alone it calls the app by a loopback name and adds no header, but speaks
+    HTTP/1.0, which browsers do not. decision"""
+    headers = RequestHeaders.read([(b"host", b"127.0.0.1:8000"), (b"connection", b"close")])
+    scope = {"client": HERE, "http_version": version}
+    assert Guard(Console()).refusal(headers, scope) == refused
 
 
 def test_hosts_let_others_in_under_these_names() -> None:

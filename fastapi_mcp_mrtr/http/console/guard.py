@@ -18,8 +18,16 @@ from .settings import Console
 
 REFUSAL: Final = "The console is for this computer only; Console(hosts=[...]) lets others in"
 
-_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_FORWARDED: Final = (
+    "forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip",
+    "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto",
+    "x-forwarded-server", "x-original-host",
+)  # fmt: skip
 """What a proxy adds: behind one, the address of the client is the proxy's."""
+
+_OLD: Final = "1.0"
+"""The HTTP version that no browser speaks and that nginx, told nothing else, passes requests on in:
+then with a loopback `Host`, and without any of the headers above."""
 
 
 class Guard:
@@ -28,22 +36,24 @@ class Guard:
     def __init__(self, console: Console) -> None:
         self._hosts = console.hosts
 
-    def refusal(self, headers: RequestHeaders, client: Any) -> str | None:
-        """Why a request is refused, or `None`. `client` is that of the ASGI scope."""
+    def refusal(self, headers: RequestHeaders, scope: Mapping[str, Any]) -> str | None:
+        """Why a request is refused, or `None`. `scope` is the ASGI one."""
         if "host" in headers.conflicts:
             return REFUSAL
         if (headers.host or "").lower() in self._hosts:
             return None
-        return None if is_local(headers, client) else REFUSAL
+        return None if is_local(headers, scope) else REFUSAL
 
 
-def is_local(headers: RequestHeaders, client: Any) -> bool:
+def is_local(headers: RequestHeaders, scope: Mapping[str, Any]) -> bool:
     """Whether a request was made on this computer, and for it, as far as anybody can tell."""
+    client = scope.get("client")
     return (
         not headers.conflicts & {"host", "origin"}
         and is_loopback(f"//{headers.host or ''}")
         and _is_loopback_address(client[0] if client else "")
-        and not any(headers.get(name) for name in _FORWARDED)
+        and scope.get("http_version") != _OLD
+        and all(headers.get(name) is None for name in _FORWARDED)
     )
 
 

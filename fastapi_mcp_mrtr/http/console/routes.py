@@ -40,7 +40,7 @@ class ConsoleRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             headers = RequestHeaders.read(request.scope["headers"])
-            refusal = guard.refusal(headers, request.scope.get("client"))
+            refusal = guard.refusal(headers, request.scope)
             if refusal is not None:
                 return PlainTextResponse(refusal, 403)
             return await handle(request)
@@ -109,7 +109,7 @@ def _opens_states(
 
     async def state(*, request: Request, principal: Any = None) -> Response:
         headers = RequestHeaders.read(request.scope["headers"])
-        here = is_local(headers, request.scope.get("client"))
+        here = is_local(headers, request.scope)
         if not (here and is_same_origin(headers)):
             return JSONResponse({"error": REFUSAL}, 403, _STATE_HEADERS)
         if (headers.content_type or "").partition(";")[0].strip().lower() != "application/json":
