@@ -247,7 +247,7 @@ export function SignIn({ access, probe, draft, challenge, label = "Sign in" }: S
             {plan.scope ? " for " : "."}
             <Scopes scope={plan.scope} />
           </p>
-          {(!plan.registrationEndpoint || clientId) && (
+          {(!plan.registrationEndpoint || knownClient(plan.issuer) !== null) && (
             <div className="field">
               <label htmlFor="client-id">Client ID</label>
               <input

@@ -169,7 +169,7 @@ async function register(plan: Plan): Promise<string> {
   return answer.client_id;
 }
 
-/** Leave for the authorization server. Raises: SignInError. */
+/** Leave for the authorization server, as a new client if none is given. Raises: SignInError. */
 export async function leave(
   plan: Plan,
   enteredClient: string,
@@ -179,7 +179,7 @@ export async function leave(
   if (!window.isSecureContext) {
     throw new SignInError("Browsers let pages sign in over https or on this computer only.");
   }
-  const clientId = enteredClient || knownClient(plan.issuer) || (await register(plan));
+  const clientId = enteredClient || (await register(plan));
   remember(plan.issuer, clientId);
   const verifier = random();
   const pending: Pending = { state: random(), verifier, clientId, plan, place, draft };

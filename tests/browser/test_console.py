@@ -550,6 +550,26 @@ def test_people_who_do_not_agree_are_told_so(open_tab: OpenTab, protected: str) 
     expect(page.get_by_text("You were not signed in: access was denied.")).to_be_visible()
 
 
+def test_a_client_id_that_is_known_no_more_can_be_replaced(
+    open_tab: OpenTab, protected: str
+) -> None:
+    """An authorization server that was started anew has forgotten the page. decision"""
+    console = Console(open_tab(), f"{protected}/mcp/console")
+    page = console.page
+    known = f"JSON.stringify({{'{protected}/as': 'forgotten'}})"
+    page.evaluate(f"sessionStorage.setItem('mcp-console-clients', {known})")
+    page.get_by_role("main").get_by_role("button", name="Sign in").click()
+    field = page.get_by_label("Client ID")
+    expect(field).to_have_value("forgotten")
+    field.fill("")
+    expect(field).to_be_visible()
+    page.get_by_role("button", name=re.compile("^Continue to 127")).click()
+    pages = SignIn(page)
+    pages.sign_in()
+    pages.decide("Allow")
+    expect(page.get_by_text("You are signed in.")).to_be_visible()
+
+
 @pytest.mark.parametrize(
     ("query", "why"),
     [
