@@ -206,7 +206,9 @@ class ToolMessage(Message):
         result = {**_COMPLETE, "content": _list(block)}
         if self.entry.output.core_schema is not None:
             result["structuredContent"] = describe(self.entry.output.core_schema)
-        return obj({**result, "isError": {"type": "boolean"}}, ["resultType", "content"])
+        return obj(
+            {**result, "isError": {"type": "boolean", "default": False}}, ["resultType", "content"]
+        )
 
 
 @dataclass(frozen=True, slots=True)

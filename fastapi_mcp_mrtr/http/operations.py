@@ -107,6 +107,7 @@ class HandlerOperations:
                 200: {"content": STREAM},
                 **(UNAUTHENTICATED if self._principal else {}),
                 **REFUSALS,
+                "default": {"description": "How the app's own dependencies refuse"},
             },
             openapi_extra={"parameters": message.headers()},
         )
