@@ -102,6 +102,17 @@ class AESGCMCodec:
             raise RequestStateError(SEAL_BROKEN) from None
 
 
+def kid_of(token: str) -> str:
+    """The label of the secret that a token of `AESGCMCodec` says it is sealed with. Not verified.
+
+    Raises: RequestStateError, it is no such token.
+    """
+    raw = _decode(token)
+    if not (len(raw) > 1 and raw[0] == _VERSION and len(raw) >= 2 + raw[1]):
+        raise RequestStateError(OTHER_FORMAT)
+    return raw[2 : 2 + raw[1]].decode("ascii", "replace")
+
+
 def _header(kid: str) -> bytes:
     label = kid.encode("ascii")
     return bytes((_VERSION, len(label))) + label

@@ -9,6 +9,7 @@ that failed, in words of this package: never a token, an answer or a journal val
 
 import json
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -195,6 +196,21 @@ class StateSecurity:
             limit="max_state_bytes",
         )
         return _CLAIMS.read(payload)
+
+
+def describe_state(codec: RequestStateCodec, token: str) -> dict[str, Any]:
+    """What a state says, for whoever has the secrets. Only its seal is checked.
+
+    Raises: RequestStateError, it is none, or sealed with another secret.
+    """
+    payload = open_token(
+        codec, token, purpose=REQUEST_STATE, max_bytes=sys.maxsize, limit="any length"
+    )
+    said = _CLAIMS.read(payload)._asdict()
+    try:
+        return {**said, "journal": Journal.from_json_obj(said["journal"]).described()}
+    except ValueError:
+        raise RequestStateError("journal of another shape") from None
 
 
 def _encode(claims: _Claims) -> bytes:

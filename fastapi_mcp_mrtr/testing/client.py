@@ -8,12 +8,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import mcp_types
 from pydantic import BaseModel
 
-from fastapi_mcp_mrtr.testing.connection import Connection
+from fastapi_mcp_mrtr.testing.connection import ALL_CAPABILITIES, Connection
 from fastapi_mcp_mrtr.testing.flow import Answers, Call, Round, begin
 from fastapi_mcp_mrtr.testing.inside import advance_clock, overridden, restore_clock
 from fastapi_mcp_mrtr.testing.wire import Headers, Meta
@@ -21,9 +21,14 @@ from fastapi_mcp_mrtr.testing.wire import Headers, Meta
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from starlette.testclient import TestClient
+    from starlette.types import ASGIApp
+
     from fastapi_mcp_mrtr.http.router import MCPRouter
 
 R = TypeVar("R", bound=BaseModel)
+
+_CLIENT_INFO: Final[Mapping[str, Any]] = {"name": "fastapi-mcp-mrtr-testing", "version": "1.0.0"}
 
 
 class MCPTestClient(Connection):
@@ -60,7 +65,7 @@ class MCPTestClient(Connection):
         url: Path of the MCP endpoint, prefixes included.
         headers: HTTP headers of every request; `client.headers` may be changed later.
         capabilities: What the client declares; by default everything.
-        client_info: Name and version of the client.
+        client_info: Name and version of the client; one of its own by default.
         progress: Whether to ask for progress notifications.
         log_level: The least level of log messages to ask for; None for no messages at all.
         max_rounds: How many rounds that ask one flow may take.
@@ -72,6 +77,26 @@ class MCPTestClient(Connection):
     """
 
     _restore: Callable[[], Any] | None = None
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        url: str = "/mcp",
+        *,
+        headers: Mapping[str, str] | None = None,
+        capabilities: Mapping[str, Any] | mcp_types.ClientCapabilities = ALL_CAPABILITIES,
+        client_info: Mapping[str, Any] | mcp_types.Implementation = _CLIENT_INFO,
+        progress: bool = True,
+        log_level: mcp_types.LoggingLevel | None = "debug",
+        max_rounds: int = 16,
+        max_waits: int = 16,
+        raise_server_exceptions: bool = True,
+    ) -> None:
+        super().__init__(
+            url, headers, capabilities, client_info, progress, log_level, max_rounds, max_waits
+        )
+        self.app = app
+        self.http: TestClient = _http_client(app, raise_server_exceptions)
 
     def __enter__(self) -> Self:
         self.http.__enter__()
@@ -235,3 +260,16 @@ class MCPTestClient(Connection):
         if self._restore is not None:
             self._restore()
             self._restore = None
+
+
+def _http_client(app: ASGIApp, raise_server_exceptions: bool) -> TestClient:
+    try:
+        from starlette.testclient import TestClient
+    # Starlette itself raises RuntimeError where its HTTP client is missing.
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(
+            "MCPTestClient plays over Starlette's TestClient, which needs the package httpx2: "
+            f"pip install 'fastapi-mcp-mrtr[testing]' ({error})"
+        ) from error
+    # A redirect would lose the body with some clients; the endpoint answers without one.
+    return TestClient(app, raise_server_exceptions=raise_server_exceptions, follow_redirects=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import mcp_types
 from pydantic import BaseModel
@@ -30,10 +30,6 @@ from fastapi_mcp_mrtr.testing.wire import (
     request_headers,
 )
 
-if TYPE_CHECKING:
-    from starlette.testclient import TestClient
-    from starlette.types import ASGIApp
-
 T = TypeVar("T", bound=BaseModel)
 
 ALL_CAPABILITIES: Final[Mapping[str, Any]] = {
@@ -47,35 +43,34 @@ _META: Final = "io.modelcontextprotocol/"
 
 
 class Connection:
-    """What `MCPTestClient` is on the wire; see there for the arguments."""
+    """What a client is on the wire, whatever carries its requests.
+
+    `MCPTestClient` says what the arguments mean.
+    """
+
+    http: Any
+    """What carries the requests: an HTTP client like `httpx2.Client`."""
 
     def __init__(
         self,
-        app: ASGIApp,
-        url: str = "/mcp",
-        *,
-        headers: Mapping[str, str] | None = None,
-        capabilities: Mapping[str, Any] | mcp_types.ClientCapabilities = ALL_CAPABILITIES,
-        client_info: Mapping[str, Any] | mcp_types.Implementation | None = None,
-        progress: bool = True,
-        log_level: mcp_types.LoggingLevel | None = "debug",
-        max_rounds: int = 16,
-        max_waits: int = 16,
-        raise_server_exceptions: bool = True,
+        url: str,
+        headers: Mapping[str, str] | None,
+        capabilities: Mapping[str, Any] | mcp_types.ClientCapabilities,
+        client_info: Mapping[str, Any] | mcp_types.Implementation,
+        progress: bool,
+        log_level: mcp_types.LoggingLevel | None,
+        max_rounds: int,
+        max_waits: int,
     ) -> None:
-        self.app = app
         self.url = url
         self.headers = dict(headers or {})
         self.capabilities: dict[str, Any] = _plain(capabilities)
-        self.client_info: dict[str, Any] = _plain(
-            client_info or {"name": "fastapi-mcp-mrtr-testing", "version": "1.0.0"}
-        )
+        self.client_info: dict[str, Any] = _plain(client_info)
         self.progress = progress
         self.log_level = log_level
         self.max_rounds = max_rounds
         self.max_waits = max_waits
         self.replies: list[Reply] = []
-        self.http = _http_client(app, raise_server_exceptions)
         self._ids = itertools.count(1)
         self._input_schemas: dict[str, Mapping[str, Any]] = {}
 
@@ -186,15 +181,19 @@ class Connection:
         all_headers = overlay(
             {**request_headers(body, mirrored), **_lower(self.headers)}, _lower(headers or {})
         )
-        response = self.http.post(self.url, content=content, headers=all_headers)
-        text = response.content.decode()
+        status_code, response_headers, text = self._post(content, all_headers)
         request = json.loads(content)
-        content_type = response.headers.get("content-type", "")
-        *before, final = check(request, response.status_code, content_type, text) or (None,)
+        content_type = response_headers.get("content-type", "")
+        *before, final = check(request, status_code, content_type, text) or (None,)
         notifications = tuple(Notification(m["method"], m.get("params", {})) for m in before)
-        reply = Reply(request, response.status_code, response.headers, text, final, notifications)
+        reply = Reply(request, status_code, response_headers, text, final, notifications)
         self.replies.append(reply)
         return reply
+
+    def _post(self, content: str, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], str]:
+        """Send a body; the status, headers and body that come back."""
+        response = self.http.post(self.url, content=content, headers=headers)
+        return response.status_code, response.headers, response.content.decode()
 
     def _meta(self, id_: int) -> dict[str, Any]:
         asked_for = {
@@ -227,19 +226,6 @@ class Connection:
             if cursor in cursors:
                 raise ProtocolViolation("pagination", f"{method} gave a cursor for the second time")
             cursors.append(cursor)
-
-
-def _http_client(app: ASGIApp, raise_server_exceptions: bool) -> TestClient:
-    try:
-        from starlette.testclient import TestClient
-    # Starlette itself raises RuntimeError where its HTTP client is missing.
-    except (ImportError, RuntimeError) as error:
-        raise ImportError(
-            "MCPTestClient plays over Starlette's TestClient, which needs the package httpx2, or "
-            f"httpx before Starlette took to that: {error}"
-        ) from error
-    # A redirect would lose the body with some clients; the endpoint answers without one.
-    return TestClient(app, raise_server_exceptions=raise_server_exceptions, follow_redirects=False)
 
 
 def _is_header_mismatch(reply: Reply) -> bool:

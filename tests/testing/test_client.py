@@ -304,5 +304,5 @@ def test_a_missing_http_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delitem(sys.modules, "starlette.testclient")
     monkeypatch.setitem(sys.modules, "httpx2", None)
     monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(ImportError, match="needs the package httpx2"):
+    with pytest.raises(ImportError, match=r"needs the package httpx2: pip install .*\[testing\]"):
         MCPTestClient(FastAPI())
