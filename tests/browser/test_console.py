@@ -651,6 +651,17 @@ def linked(console: Console) -> None:
     console.call("Pay by card", page="https://pay.example/").question("Please pay").wait_for()
 
 
+def waiting(console: Console) -> None:
+    linked(console)
+    console.press("Continue")
+    console.page.get_by_role("button", name="Check now").wait_for()
+
+
+def refused(console: Console) -> None:
+    console.page.get_by_role("main").get_by_role("button", name="Sign in").click()
+    console.page.get_by_text("You will be sent to").wait_for()
+
+
 def failed(console: Console) -> None:
     console.call("Fail").result.wait_for()
 
@@ -678,8 +689,8 @@ def welcome(console: Console) -> None:
 
 
 VIEWS: list[Callable[[Console], None]] = [
-    welcome, asking, half_answered, linked, sampling, folders, shown, failed, logged, nested,
-    access, settings,
+    welcome, asking, half_answered, linked, waiting, sampling, folders, shown, failed, logged,
+    nested, access, settings, refused,
 ]  # fmt: skip
 
 
@@ -695,7 +706,7 @@ def axe() -> str:
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1200), ("dark", 400)])
 def test_everybody_can_use_every_view(
-    open_tab: OpenTab, site: str, axe: str, theme: str, width: int
+    open_tab: OpenTab, site: str, protected: str, axe: str, theme: str, width: int
 ) -> None:
     """axe-core finds nothing serious, and nothing is cut off: the page scrolls down only.
     decision: usable with keyboard and screen reader, at 400 pixels, dark and light"""
@@ -704,7 +715,8 @@ def test_everybody_can_use_every_view(
     found: dict[str, Any] = {}
     for view in VIEWS:
         tab.page.goto("about:blank")
-        view(Console(tab, f"{site}/api/mcp/console"))
+        endpoint = f"{protected}/mcp" if view is refused else f"{site}/api/mcp"
+        view(Console(tab, f"{endpoint}/console"))
         tab.page.evaluate(axe)
         report = tab.page.evaluate("axe.run({resultTypes: ['violations']})")
         for violation in report["violations"]:
