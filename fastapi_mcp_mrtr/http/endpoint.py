@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from fastapi_mcp_mrtr.auth.challenges import ChallengeError, augment_challenge
 from fastapi_mcp_mrtr.auth.principal import principal_key_bytes
 from fastapi_mcp_mrtr.auth.resource import OPERATION_SCOPES, ProtectedResource
-from fastapi_mcp_mrtr.errors import INVALID_REQUEST, MCPError
+from fastapi_mcp_mrtr.errors import INVALID_REQUEST, SERVER_STOPPED, MCPError
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
 from fastapi_mcp_mrtr.protocol.inbound import (
     InboundNotification,
@@ -58,6 +58,7 @@ _FAILED: Final = "fastapi_mcp_mrtr.failed"
 _LENGTH_DIGITS: Final = 18  # more digits than any body has bytes
 _SUBSCRIPTION_SECONDS: Final = 86_400.0  # a day; the event loop's timers take no infinity
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for a client that left; nobody reads it.
+_STOPPED: Final = "The server stopped before the call was complete"
 _ACCEPT: Final = "application/json, text/event-stream"  # as the spec's example and most clients
 _STREAM_TYPES: Final = frozenset({"text/event-stream", "text/*", "*/*"})
 
@@ -221,7 +222,7 @@ class MCPEndpoint:
                 raise
             body = _internal_error(request_id, error, call.message.method)
         except BaseException:
-            await exchange.abandon()
+            await exchange.abandon(encode_error(request_id, SERVER_STOPPED, _STOPPED))
             raise
         return AlreadySent() if await exchange.finish(body) else JSONBytes(body, status)
 

@@ -100,6 +100,8 @@ class HTTPExchange:
         "_deferred",
         "_events",
         "_gone",
+        "_is_cut",
+        "_is_drained",
         "_receive",
         "_respond",
         "_send",
@@ -118,6 +120,8 @@ class HTTPExchange:
         self._worker: asyncio.Task[Any] | None = None
         self._cancelled = False
         self._deferred = False
+        self._is_cut = False
+        self._is_drained = False
         self.reason: str | None = None
         """What broke the connection, or what the handler raised when it was cancelled, if known."""
 
@@ -161,25 +165,38 @@ class HTTPExchange:
         self._respond = None
         if self._events is None or self._stream is None:
             return False
-        with self._events:
-            await self._put(message)
+        try:
+            with self._events:
+                await self._put(message)
+        except ClientLeft:
+            if not self._is_cut:
+                raise
         await self._stream
-        if self.reason is not None:
+        if self._is_cut:  # as the work was done, or a slow client still reading
+            await self._end(b"" if self._is_drained else event(message))
+        elif self.reason is not None:
             raise ClientLeft
         return True
 
-    async def abandon(self) -> None:
-        """End an open stream: the call ended without a response."""
+    async def abandon(self, message: bytes = b"") -> None:
+        """End an open stream: the call ended without a response.
+
+        `message` says so in its place, where it was the server that ended it.
+        """
         self._respond = None
         if self._events is None or self._stream is None:
             return
+        is_gone = self._has_left() and not self._is_cut
         with self._events:
             self._stream.cancel()
             await asyncio.wait([self._stream])
         self._stream = None  # It holds its cancellation, whose traceback holds this exchange.
-        # Servers log a response that nobody ended as an error.
+        await self._end(event(message) if message and not is_gone else b"")
+
+    async def _end(self, rest: bytes) -> None:
+        """End a stream that ended without its end: servers log that as an error."""
         with suppress(Exception):
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._send({"type": "http.response.body", "body": rest, "more_body": False})
 
     async def _put(self, message: bytes) -> None:
         assert self._events is not None
@@ -202,12 +219,23 @@ class HTTPExchange:
         try:
             with events:
                 # `_wait_until_gone` stands in for `receive`, which has one reader already.
-                response = respond(_event_lines(events))
+                response = respond(self._event_lines(events))
                 await response(_STREAM_SCOPE, self._wait_until_gone, self._send)
+            if not (self._has_left() or getattr(response, "is_complete", True)):
+                self._is_cut = True
+                self.reason = "the server is stopping"
         except Exception as error:
             self.reason = repr(error)
         finally:
             self._leave()
+
+    async def _event_lines(self, events: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[bytes]:
+        async for message in events:
+            yield event(message)
+        self._is_drained = True
+
+    def _has_left(self) -> bool:
+        return self._gone is not None and self._gone.is_set()
 
     async def _wait_until_gone(self) -> Message:
         if self._gone is None:
@@ -291,8 +319,3 @@ class _Guarded(Generic[T]):
         finally:
             watcher.cancel()
         raise ClientLeft
-
-
-async def _event_lines(events: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[bytes]:
-    async for message in events:
-        yield event(message)

@@ -27,6 +27,9 @@ class EventStream(EventSourceResponse):
     the end: some 160 objects a stream, and a stream is what every call with progress is.
     """
 
+    is_complete = False
+    """Whether all was sent. If not, the client has left or the server is stopping."""
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parts = [
             asyncio.ensure_future(part)
@@ -40,6 +43,7 @@ class EventStream(EventSourceResponse):
         try:
             # The first to end ends the stream: all is sent, the server stops, the client has left.
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            self.is_complete = parts[0].done()
         finally:
             await _cancel(parts)
             if isinstance(self.body_iterator, AsyncGenerator):

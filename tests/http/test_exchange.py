@@ -12,6 +12,7 @@ import anyio
 import pytest
 from anyio import to_thread, wait_all_tasks_blocked
 from fastapi import FastAPI
+from sse_starlette.sse import AppStatus
 from starlette.background import BackgroundTask
 from starlette.types import Message
 
@@ -513,6 +514,119 @@ async def test_an_exchange_without_a_stream_is_abandoned_too() -> None:
     await exchange.abandon()
     await exchange.notify(b"1")
     assert connection.sent == []
+
+
+# ----------------------------------------------------------------------------- a server that stops
+
+CUT: Message = {"type": "http.response.body", "body": b"data: end\r\n\r\n", "more_body": False}
+ENDED: Message = {**CUT, "body": b""}
+
+
+@pytest.fixture
+def stopping(monkeypatch: pytest.MonkeyPatch) -> StreamSettings:
+    """The server was told to stop, and its streams have a moment to end."""
+    monkeypatch.setattr(AppStatus, "should_exit", True)
+    return StreamSettings(keep_alive=15, shutdown_grace=0.01)
+
+
+async def test_a_call_that_outlasts_the_grace_ends_with_a_response(
+    stopping: StreamSettings,
+) -> None:
+    """spec: the final response ends the stream, also when it says that the call did not end."""
+    connection = Connection()
+    exchange = connection.exchange
+    exchange.may_stream(stopping.response)
+
+    async def work() -> None:
+        await exchange.notify(b"1")
+        await forever()
+
+    with pytest.raises(ClientLeft):
+        await exchange.guard(work())
+    await exchange.abandon(b"end")
+    assert connection.sent[-1] == CUT
+    assert exchange.reason == "the server is stopping"
+
+
+async def test_a_call_that_is_cancelled_ends_with_a_response() -> None:
+    """Decision: so it does where the server cancels the task of the request."""
+    connection = Connection()
+    exchange = connection.may_stream()
+    await exchange.notify(b"1")
+    await wait_all_tasks_blocked()
+    await exchange.abandon(b"end")
+    assert connection.sent[-1] == CUT
+
+
+async def test_a_client_that_has_left_is_sent_nothing_more() -> None:
+    """spec: nothing more is sent for a cancelled request (§Cancellation)."""
+    connection = Connection()
+    exchange = connection.may_stream()
+
+    async def work() -> None:
+        await exchange.notify(b"1")
+        connection.left.set()
+        await forever()
+
+    with pytest.raises(ClientLeft):
+        await exchange.guard(work())
+    await exchange.abandon(b"end")
+    assert b"end" not in connection.body
+
+
+@pytest.mark.parametrize("notifications", [1, 40])
+async def test_a_slow_reader_gets_the_response_of_a_call_that_was_done(
+    stopping: StreamSettings, notifications: int
+) -> None:
+    """Decision: what was done is said, if not what led to it; and the stream has an end."""
+    connection = Connection()
+    exchange = connection.exchange
+    exchange.may_stream(stopping.response)
+    await exchange.notify(b"1")
+    connection.readable.clear()
+
+    async def work() -> None:
+        with suppress(ClientLeft):
+            for number in range(1, notifications):
+                await exchange.notify(b"%d" % number)
+
+    async def client() -> None:
+        assert exchange._stream is not None
+        await asyncio.wait([exchange._stream])
+        connection.readable.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(client)
+        await work()
+        assert await exchange.finish(b"end")
+    assert connection.sent[-1] == CUT
+
+
+async def test_a_slow_reader_gets_the_response_once(stopping: StreamSettings) -> None:
+    """Decision: if it was sent, and only the end of the stream was not, that is what is missing."""
+    connection = Connection()
+    exchange = connection.exchange
+    exchange.may_stream(stopping.response)
+    sending = connection.send
+
+    async def send(message: Message) -> None:
+        await sending(message)
+        if message.get("body") == CUT["body"]:
+            connection.readable.clear()  # all buffers are full now
+
+    exchange._send = send
+    await exchange.notify(b"1")
+
+    async def client() -> None:
+        assert exchange._stream is not None
+        await asyncio.wait([exchange._stream])
+        connection.readable.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(client)
+        assert await exchange.finish(b"end")
+    assert connection.sent[-1] == ENDED
+    assert connection.body.count(b"end") == 1
 
 
 def test_what_is_streamed_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

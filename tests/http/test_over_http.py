@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx2
 import pytest
 
+from fastapi_mcp_mrtr.errors import SERVER_STOPPED
 from tests import wire
 from tests.demo_app.helpers import Process, free_port
 
@@ -228,12 +229,14 @@ def test_a_streaming_call_may_finish(tmp_path: Path) -> None:
 
 
 def test_a_streaming_call_that_takes_longer_is_cancelled(tmp_path: Path) -> None:
-    """Decision: after shutdown_grace it ends like one whose client left: cleanly, with one line."""
+    """Decision: after shutdown_grace it ends with an error that says so; the log has one line."""
     with served(tmp_path, SHUTDOWN_GRACE="0.1") as server:
         with server.call("long") as client:
             client.until(rb"notifications/progress")
             server.process.popen.send_signal(signal.SIGTERM)
-            assert b'"text":"finished"' not in client.rest()
+            text = client.rest().decode()
         assert_well_ended(server)
+        last = json.loads(text[text.rindex("data: ") + 6 :].partition("\r\n")[0])
+        assert last["error"]["code"] == SERVER_STOPPED
         assert server.process.text.count("long ended") == 1
         assert server.process.text.count(GONE) == 1
