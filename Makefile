@@ -8,11 +8,13 @@
 #   make faults        FAULT_FLOWS=2000 bookings a store, while processes are killed and responses lost
 #   make bench         the library beside FastAPI, mcp and fastmcp (QUICK=1: two minutes); bench.json
 #   make instructions  what calls take, counted, and what they took when it was recorded
+#   make soak          200 clients of every kind, slow and rude ones among them, for SECONDS=270; from
+#                      240 on times are judged too, and want a machine that does nothing else
 #   make lowest        the tests and the suite again, on the lowest versions that pyproject.toml admits
 #   make format        rewrites what `make lint` would refuse
 #   make console       rebuilds the browser console into the package, from console/
 #   make console-check the committed build is what console/ gives
-#   make check         lint, types, console-check, conformance, test: what .ci/run calls
+#   make check         lint, types, console-check, conformance, a minute of soak, test: what .ci/run calls
 #
 # Another Python beside the first: make test PYTHON=python3.13 VENV=.venv-3.13
 
@@ -20,6 +22,7 @@ PYTHON ?= python3
 PORT ?= 8000
 PYTEST_ARGS ?= -n 2
 FAULT_FLOWS ?= 2000
+SECONDS ?= 270
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,7 +36,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test faults lint format types console console-check conformance bench instructions lowest check build clean
+.PHONY: help demo test faults lint format types console console-check conformance bench instructions lowest check build clean soak soak-minute
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -81,6 +84,13 @@ test: $(VENV)/.test
 # -s: the numbers are worth reading.
 faults: $(VENV)/.test
 	FAULT_FLOWS=$(FAULT_FLOWS) $(BIN)/python -m pytest --no-cov -s tests/faults
+
+# SEED= repeats what a run printed.
+soak: $(VENV)/.test
+	$(BIN)/python -m tests.soak.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+soak-minute: SECONDS = 60
+soak-minute: soak
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -133,7 +143,7 @@ lowest: $(SUITE)/node_modules/.installed
 	$(LOWEST)/bin/python -m pytest --no-cov $(PYTEST_ARGS)
 
 # The tests come last, so that the last line is their summary.
-check: lint types console-check conformance test
+check: lint types console-check conformance soak-minute test
 
 build: $(VENV)/.dev
 	$(BIN)/python -m hatchling build
