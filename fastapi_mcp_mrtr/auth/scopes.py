@@ -39,6 +39,15 @@ def implied_scopes(granted: Iterable[str], imply: Mapping[str, Iterable[str]]) -
     return frozenset(have)
 
 
+def listed_scopes(said: Iterable[str] | None) -> Iterable[str]:
+    """Scopes as an app of its own accord says them: several, or one string as in a token.
+
+    `None` is what a look-up says of somebody whom it does not know: no scope. A string is several
+    letters to Python, of which one may be a scope's name.
+    """
+    return said.split() if isinstance(said, str) else said or ()
+
+
 def union_scopes(*lists: Iterable[str]) -> tuple[str, ...]:
     """The scopes of all lists, each once, in the order of their first mention."""
     return tuple(dict.fromkeys(scope for scopes in lists for scope in scopes))

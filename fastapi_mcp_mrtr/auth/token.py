@@ -37,6 +37,10 @@ class VerifiedToken:
     """Everything the issuer said, read-only."""
 
     def __post_init__(self) -> None:
+        """Raises: TypeError: `scopes` is one string, whose letters would be the scopes."""
+        scopes: object = self.scopes
+        if isinstance(scopes, str):
+            raise TypeError(f"scopes takes a set of strings, not the string {scopes!r}.")
         object.__setattr__(self, "claims", MappingProxyType(dict(self.claims)))
 
     @property

@@ -87,8 +87,9 @@ class MCPRouter(APIRouter, HandlerGroup):
             everybody is anonymous.
         principal_key: turns what `principal` returns into what identifies it: a string, int, UUID,
             bytes or a tuple of those. Needed for objects of your own.
-        scopes_of: what a principal may do, for handlers with `scopes=`. A `ProtectedResource`, as
-            the principal or below it, knows that by itself.
+        scopes_of: what a principal may do, for handlers with `scopes=`: a list, or a string with
+            spaces between the scopes. `None` is nothing. A `ProtectedResource`, as the principal or
+            below it, knows that by itself.
         resource_metadata_url: where clients learn how to log in (RFC 9728), for an app that
             verifies tokens itself: it is added to the challenge of a 401.
         keys: the secrets that seal `requestState`. `None`: a random one for this process, which a
@@ -135,7 +136,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         instructions: str | None = None,
         principal: Callable[..., Any] | params.Depends | None = None,
         principal_key: Callable[[Any], Any] | None = None,
-        scopes_of: Callable[[Any], Iterable[str]] | None = None,
+        scopes_of: Callable[[Any], Iterable[str] | None] | None = None,
         resource_metadata_url: str | None = None,
         keys: KeyRing | Secret | None = None,
         codec: RequestStateCodec | None = None,

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from fastapi_mcp_mrtr.auth.challenges import ChallengeError, insufficient_scope
 from fastapi_mcp_mrtr.auth.resource import ProtectedResource
-from fastapi_mcp_mrtr.auth.scopes import checked_scopes, missing_scopes, union_scopes
+from fastapi_mcp_mrtr.auth.scopes import checked_scopes, listed_scopes, missing_scopes, union_scopes
 from fastapi_mcp_mrtr.auth.token import VerifiedToken
 
 from .calls import Call
@@ -33,7 +33,7 @@ class Access:
     def __init__(
         self,
         resource: ProtectedResource | None,
-        scopes_of: Callable[[Any], Iterable[str]] | None,
+        scopes_of: Callable[[Any], Iterable[str] | None] | None,
         metadata_url: str | None,
     ) -> None:
         self._resource = resource
@@ -81,7 +81,8 @@ class Access:
 
     def _missing(self, call: Call, required: tuple[str, ...]) -> tuple[str, ...]:
         if self._scopes_of is not None:
-            return missing_scopes(required, self._scopes_of(call.principal), {})
+            granted = listed_scopes(self._scopes_of(call.principal))
+            return missing_scopes(required, granted, {})
         token = self.token(call)
         if self._resource is None or token is None:
             return required

@@ -10,6 +10,7 @@ from fastapi_mcp_mrtr.auth.scopes import (
     checked_implications,
     checked_scopes,
     implied_scopes,
+    listed_scopes,
     missing_scopes,
     union_scopes,
 )
@@ -33,6 +34,15 @@ def test_a_broader_scope_satisfies_a_narrower_requirement(granted: str) -> None:
 def test_a_narrower_scope_does_not_satisfy_a_broader_requirement() -> None:
     """rule 23: implications have a direction."""
     assert missing_scopes(["admin", "write", "read"], {"read"}, IMPLY) == ("admin", "write")
+
+
+@pytest.mark.parametrize(
+    ("said", "scopes"),
+    [("read  write", ["read", "write"]), ("", []), (None, []), (["read"], ["read"]), ((), [])],
+)
+def test_an_app_says_scopes_in_several_ways(said: Any, scopes: list[str]) -> None:
+    """decision: a string is what tokens have; letter by letter, `view` would grant `w`."""
+    assert list(listed_scopes(said)) == scopes
 
 
 def test_implications_that_go_round_end() -> None:

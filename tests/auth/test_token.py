@@ -39,6 +39,12 @@ def test_it_cannot_be_changed() -> None:
         token.subject = "mallory"  # type: ignore[misc]
 
 
+def test_scopes_are_no_string() -> None:
+    """decision: a verifier of one's own that passes `scope` on would grant its letters."""
+    with pytest.raises(TypeError, match="not the string 'read write'"):
+        verified(scopes="read write")
+
+
 def test_its_repr_shows_no_claims() -> None:
     """rule 25: logs have no personal data that nobody asked for."""
     token = verified(claims={"email": "alice@example.com"})

@@ -183,12 +183,13 @@ def test_a_principal_may_be_made_of_the_token() -> None:
 
 
 def test_another_principal_says_what_it_may_do() -> None:
-    """decision: `scopes_of=` for apps whose own authentication knows scopes."""
+    """decision: `scopes_of=` for apps whose own authentication knows scopes, as a string too; who
+    is not known there may do nothing."""
 
     def user(x_key: Annotated[str, Header()]) -> str:
         return x_key
 
-    mcp = desk(user, scopes_of=lambda name: {"ada": ["write"]}.get(name, []))
+    mcp = desk(user, scopes_of={"ada": "read write"}.get)
 
     @mcp.tool(scopes=["write"])
     async def change() -> str:
