@@ -323,6 +323,20 @@ def test_what_is_hidden_does_not_exist_for_others() -> None:
     assert played.request("completion/complete", {**complete, **argument}).error.code == -32602
 
 
+def test_no_template_answers_in_place_of_what_is_hidden() -> None:
+    """decision: a handler for all of a folder must not give out what somebody took out of it."""
+    mcp = hidden_desk()
+
+    @mcp.resource("desk://{name}")
+    async def everything(name: str) -> str:
+        return f"all of {name}"
+
+    played = client(mcp, "ada~read")
+    read = played.request("resources/read", {"uri": "desk://secrets"})
+    assert read.error.message == "Resource not found"
+    assert played.read_resource("desk://hours").contents[0].text == "all of hours"  # type: ignore[union-attr]
+
+
 def test_who_has_the_scopes_sees_it() -> None:
     """decision: over page boundaries too."""
     played = client(hidden_desk(), "ada~read+admin")
