@@ -100,9 +100,9 @@ class Shell:
 
     END = "-- end of output --"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path = Path(sys.executable).parent) -> None:
         log, log_end = os.pipe()
-        paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        paths = [str(programs), os.environ["PATH"]]
         self._log = os.fdopen(log)
         self._bash = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
