@@ -24,6 +24,9 @@ T = TypeVar("T")
 _BUFFERED_EVENTS: Final = 16
 """Notifications a slow reader may lag behind before the handler has to wait for it."""
 
+_HELD_BACK: Final = 0.005
+"""Seconds for which a notification may wait for others to go with."""
+
 _STREAM_SCOPE: Final[Scope] = {"type": "http", "method": "POST"}
 """All that the stream needs to know of its request. The request's own scope refers to its exchange;
 a reference back would leave every call to the cycle collector."""
@@ -99,6 +102,7 @@ class HTTPExchange:
         "_cancelled",
         "_deferred",
         "_events",
+        "_gave_way",
         "_gone",
         "_is_cut",
         "_is_drained",
@@ -122,6 +126,7 @@ class HTTPExchange:
         self._deferred = False
         self._is_cut = False
         self._is_drained = False
+        self._gave_way = 0.0
         self.reason: str | None = None
         """What broke the connection, or what the handler raised when it was cancelled, if known."""
 
@@ -201,11 +206,27 @@ class HTTPExchange:
     async def _put(self, message: bytes) -> None:
         assert self._events is not None
         try:
-            await self._events.send(message)
+            try:
+                self._events.send_nowait(message)
+            except anyio.WouldBlock:
+                await self._events.send(message)
+            else:
+                await self._give_way()
         except anyio.BrokenResourceError:
             # The stream has ended, and its task is about to say so and to cancel the handler.
             await self._wait_until_gone()
             raise ClientLeft from None
+
+    async def _give_way(self) -> None:
+        """Let the stream send, if it had no chance to for a while.
+
+        Then a handler that computes between two notifications does not hold the first one back,
+        and many of them in a row go out together.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._gave_way > _HELD_BACK:
+            self._gave_way = now
+            await asyncio.sleep(0)
 
     def _open(self, respond: MakeStream) -> None:
         self._events, events = anyio.create_memory_object_stream[bytes](_BUFFERED_EVENTS)
@@ -231,7 +252,11 @@ class HTTPExchange:
 
     async def _event_lines(self, events: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[bytes]:
         async for message in events:
-            yield event(message)
+            waiting = [event(message)]
+            with suppress(anyio.WouldBlock, anyio.EndOfStream):
+                while True:
+                    waiting.append(event(events.receive_nowait()))
+            yield b"".join(waiting)
         self._is_drained = True
 
     def _has_left(self) -> bool:

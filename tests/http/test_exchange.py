@@ -644,3 +644,46 @@ def test_what_is_streamed_is_not_logged(caplog: pytest.LogCaptureFixture) -> Non
         reply = wire.post(app, wire.call("speak", progressToken=1))
     assert "s3cret" in reply.text
     assert "s3cret" not in caplog.text
+
+
+async def test_notifications_in_a_row_go_out_together() -> None:
+    """decision: one write for many of them; none is lost, and they stay in order."""
+    connection = Connection()
+    exchange = connection.may_stream()
+    messages = [b'"%d"' % number for number in range(100)]
+    for message in messages:
+        await exchange.notify(message)
+    assert await exchange.finish(b'"end"')
+    assert connection.body == b"".join(map(event, [*messages, b'"end"']))
+    assert len(connection.sent) < 30
+
+
+async def test_a_notification_is_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """decision: a handler that computes between two notifications still shows its progress."""
+    monkeypatch.setattr("fastapi_mcp_mrtr.http.exchange._HELD_BACK", -1.0)
+    connection = Connection()
+    exchange = connection.may_stream()
+    await exchange.notify(b'"first"')
+    await wait_all_tasks_blocked()
+    await exchange.notify(b'"second"')
+    assert connection.body == event(b'"first"') + event(b'"second"')
+    assert await exchange.finish(b'"end"')
+
+
+async def test_a_client_that_leaves_before_the_last_message_fits_has_left() -> None:
+    """decision: the call then ends as any other whose client left."""
+    connection = Connection()
+    exchange = connection.may_stream()
+    connection.readable.clear()
+    async with anyio.create_task_group() as tasks:
+        for number in range(16):  # as many as may wait
+            await exchange.notify(b"%d" % number)
+
+        async def finish() -> None:
+            with pytest.raises(ClientLeft):
+                await exchange.finish(b'"end"')
+
+        tasks.start_soon(finish)
+        await wait_all_tasks_blocked()
+        connection.broken = OSError("reset")
+        connection.readable.set()
