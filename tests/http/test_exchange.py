@@ -496,6 +496,18 @@ async def test_a_response_on_a_broken_stream_says_so() -> None:
         await exchange.finish(b"2")
 
 
+async def test_a_response_on_a_stream_that_broke_before_says_so() -> None:
+    """Decision: a handler that sends nothing more learns it when it is done."""
+    connection = Connection()
+    exchange = connection.may_stream()
+    connection.broken = OSError("broken pipe")
+    await exchange.notify(b"1")
+    await wait_all_tasks_blocked()
+    with pytest.raises(ClientLeft):
+        await exchange.finish(b"2")
+    assert exchange.reason == "OSError('broken pipe')"
+
+
 async def test_a_stream_without_a_response_is_ended() -> None:
     """Decision: the connection may be fine, and servers log an unfinished response as an error."""
     connection = Connection()
