@@ -1,0 +1,1 @@
+"""A service with an MCP endpoint, ready to be deployed."""
