@@ -32,6 +32,10 @@ HEADER_MISMATCH: Final = -32020
 MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 
+# What 2025-11-25 and earlier revisions define beside those.
+RESOURCE_NOT_FOUND: Final = -32002
+URL_ELICITATION_REQUIRED: Final = -32042
+
 # Own codes lie outside the JSON-RPC reserved range, -32768 to -32000 (basic/index §Error Codes).
 INPUT_REFUSED: Final = -31001
 TOO_MANY_ROUNDS: Final = -31002

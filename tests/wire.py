@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Scope
 
 VERSION = "2026-07-28"
+VERSIONS = (VERSION, "2025-11-25", "2025-06-18", "2025-03-26")
 META = "io.modelcontextprotocol/"
 CAPABILITIES: Mapping[str, Any] = {
     "elicitation": {"form": {}, "url": {}},

@@ -4,13 +4,13 @@ Origin (403) → principal (401) → media type (415) and size (413) → message
 What is decided before the first byte keeps its HTTP status. Knows no handler.
 """
 
-import asyncio
 import inspect
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -32,7 +32,7 @@ from fastapi_mcp_mrtr.protocol.inbound import (
 )
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_error, encode_result, http_status
 from fastapi_mcp_mrtr.server.calls import Call, ClientLeft
-from fastapi_mcp_mrtr.server.dispatch import SUPPORTED_VERSIONS, MCPServer
+from fastapi_mcp_mrtr.server.dispatch import LATEST, MCPServer
 from fastapi_mcp_mrtr.server.failures import internal_error
 from fastapi_mcp_mrtr.server.injection import (
     Dependant,
@@ -46,10 +46,15 @@ from fastapi_mcp_mrtr.server.injection import (
     kept_handler,
     read_body,
 )
+from fastapi_mcp_mrtr.server.older.bridge import Caller
 from fastapi_mcp_mrtr.server.subscriptions import Subscription
 
-from .exchange import AlreadySent, HTTPExchange, JSONBytes, StreamSettings, event
+from .arrival import Arrival
+from .exchange import AlreadySent, HTTPExchange, JSONBytes, StreamSettings
 from .origin import OriginPolicy
+
+if TYPE_CHECKING:
+    from .older import OlderEndpoint
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
@@ -61,6 +66,9 @@ _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for a client that left; no
 _STOPPED: Final = "The server stopped before the call was complete"
 _ACCEPT: Final = "application/json, text/event-stream"  # as the spec's example and most clients
 _STREAM_TYPES: Final = frozenset({"text/event-stream", "text/*", "*/*"})
+
+
+Serve = Callable[[RequestHeaders, Any, RequestDependencies, Tree], Awaitable[Response]]
 
 
 class MCPEndpoint:
@@ -76,8 +84,10 @@ class MCPEndpoint:
         principal_key: Callable[[Any], Any] | None,
         resource: ProtectedResource | None,
         metadata_url: str | None,
+        older: "OlderEndpoint | None" = None,
     ) -> None:
         self._server = server
+        self._older = older
         self._origins = origins
         self._streams = streams
         self._max_body_size = max_body_size
@@ -87,8 +97,19 @@ class MCPEndpoint:
         self._anonymous = principal_key_bytes(None)
         self._paths: set[str] = set()
 
-    def handler(self, dependant: Dependant, overrides_provider: Any) -> Handler:
-        """What answers requests where the route is included with these dependencies."""
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The HTTP methods that are served."""
+        return ("POST",) if self._older is None else ("DELETE", "GET", "POST")
+
+    def handler(
+        self, dependant: Dependant, overrides_provider: Any, serve: Serve | None = None
+    ) -> Handler:
+        """What answers requests where the route is included with these dependencies.
+
+        `serve` answers those that are authenticated; by default, what is posted.
+        """
+        serve = serve or self._serve
         tree = Tree(dependant)
         solves = not tree.is_empty
         path = dependant.path or "/"
@@ -105,12 +126,12 @@ class MCPEndpoint:
                     principal = None
                     if solves:
                         principal = await self._authenticate(headers, dependencies, tree)
-                    response = await self._serve(headers, principal, dependencies)
+                    response = await serve(headers, principal, dependencies, tree)
             except ChallengeError as challenge:
                 return challenge.response()
             except HTTPException as raised:
                 raise augment_challenge(raised, self._metadata_url) from None
-            _carry_over_headers(dependencies, response)
+            carry_over_headers(dependencies, response)
             response.background = dependencies.background
             return response
 
@@ -155,7 +176,11 @@ class MCPEndpoint:
             )
 
     async def _serve(
-        self, headers: RequestHeaders, principal: Any, dependencies: RequestDependencies
+        self,
+        headers: RequestHeaders,
+        principal: Any,
+        dependencies: RequestDependencies,
+        tree: Tree,
     ) -> Response:
         if not _is_json(headers.content_type):
             message = "Content-Type must be application/json"
@@ -166,7 +191,16 @@ class MCPEndpoint:
         if body is None:
             message = f"The body is larger than {self._max_body_size} bytes"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 413)
-        match classify(headers, body, supported=SUPPORTED_VERSIONS):
+        if self._older is not None and headers.protocol_version != LATEST:
+            message = self._older.message(headers, body)
+            if message is not None:
+                arrival = self._arrival(headers, principal, dependencies, tree)
+                return (
+                    arrival
+                    if isinstance(arrival, Response)
+                    else await self._older.post(arrival, message)
+                )
+        match classify(headers, body, supported=self._server.versions):
             case InboundRequest() as message_in:
                 try:
                     key = self.key_of(principal)
@@ -175,7 +209,7 @@ class MCPEndpoint:
                         _internal_error(message_in.id, error, "Identifying the principal")
                     )
                 exchange: HTTPExchange = dependencies.request.scope[_EXCHANGE]
-                if _takes_stream(headers.accept):
+                if takes_stream(headers.accept):
                     exchange.may_stream(partial(self._stream, dependencies))
                 call = Call(
                     message=message_in,
@@ -190,6 +224,45 @@ class MCPEndpoint:
                 return Response(status_code=202)
             case no:
                 return JSONBytes(encode_error(no.id, no.code, no.message, no.data), no.status)
+
+    async def serve_session(
+        self,
+        headers: RequestHeaders,
+        principal: Any,
+        dependencies: RequestDependencies,
+        tree: Tree,
+    ) -> Response:
+        """Answer a GET or a DELETE, which only older clients send."""
+        assert self._older is not None
+        arrival = self._arrival(headers, principal, dependencies, tree)
+        if isinstance(arrival, Response):
+            return arrival
+        is_get = dependencies.request.method == "GET"
+        return await (self._older.get(arrival) if is_get else self._older.delete(arrival))
+
+    def _arrival(
+        self,
+        headers: RequestHeaders,
+        principal: Any,
+        dependencies: RequestDependencies,
+        tree: Tree,
+    ) -> Arrival | Response:
+        """A request for the endpoint of older clients; or the error, if nobody can say whose."""
+        try:
+            key = self.key_of(principal)
+        except Exception as error:
+            return JSONBytes(_internal_error(None, error, "Identifying the principal"))
+
+        @asynccontextmanager
+        async def again() -> AsyncIterator[Caller]:
+            async with dependencies.renewed() as renewed:
+                principal = None
+                if not tree.is_empty:
+                    principal = await self._authenticate(headers, renewed, tree)
+                yield Caller(principal, self.key_of(principal), renewed)
+
+        caller = Caller(principal, key, dependencies)
+        return Arrival(headers, caller, dependencies.request.scope[_EXCHANGE], again)
 
     def key_of(self, principal: Any) -> bytes:
         """What identifies a principal. Raises: what `principal_key` does."""
@@ -218,37 +291,28 @@ class MCPEndpoint:
             body = encode_error(request_id, error.code, error.message, error.data)
             status = http_status(error.code)
         except Exception as error:
-            if call.dependencies.solving and _app_handles(error, call.dependencies.request):
+            if call.dependencies.solving and app_handles(error, call.dependencies.request):
                 raise
             body = _internal_error(request_id, error, call.message.method)
         except BaseException:
-            await exchange.abandon(encode_error(request_id, SERVER_STOPPED, _STOPPED))
+            await exchange.abandon(stopped(request_id))
             raise
         return AlreadySent() if await exchange.finish(body) else JSONBytes(body, status)
 
     def _subscribe(self, subscription: Subscription, call: Call) -> Response:
         """The open stream of `subscriptions/listen` (basic/patterns/subscriptions)."""
-        if not _takes_stream(call.headers.accept):
+        if call.headers is None or not takes_stream(call.headers.accept):
             message = "subscriptions/listen needs Accept: text/event-stream"
             return JSONBytes(encode_error(subscription.id, INVALID_REQUEST, message), 406)
         expires = self._server.expires_in(call, at_most=_SUBSCRIPTION_SECONDS)
         messages = subscription.messages(self._server.meta)
-        return self._streams.response(
-            _events(messages, subscription, expires), _ClosesOnShutdown(subscription)
-        )
+        return self._streams.until(expires, messages, subscription.close)
 
     def _stream(self, dependencies: RequestDependencies, events: AsyncIterator[bytes]) -> Response:
         """The response of a call that sends notifications."""
         response = self._streams.response(events)
-        _carry_over_headers(dependencies, response)
+        carry_over_headers(dependencies, response)
         return response
-
-
-class _ClosesOnShutdown:
-    """Poses as the event that a stream sets when the server is told to stop."""
-
-    def __init__(self, subscription: Subscription) -> None:
-        self.set = subscription.close
 
 
 class MCPRoute(APIRoute):
@@ -256,6 +320,8 @@ class MCPRoute(APIRoute):
 
     `get_route_handler` is FastAPI's public hook for that; it is called for every inclusion.
     """
+
+    methods: set[str]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child_scope = super().matches(scope)
@@ -268,19 +334,18 @@ class MCPRoute(APIRoute):
 
     def get_route_handler(self) -> Any:
         endpoint: MCPEndpoint = self.endpoint.mcp_endpoint  # type: ignore[attr-defined]
-        handler = endpoint.handler(*effective_parts(self))
+        serve = None if "POST" in self.methods else endpoint.serve_session
+        handler = endpoint.handler(*effective_parts(self), serve)
         keep_handler(self, handler)
         return partial(_answer_by_way_of_fastapi, handler)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "OPTIONS":  # before authentication, which preflights cannot pass
-            await Response(status_code=204, headers={"Allow": "OPTIONS, POST"})(
-                scope, receive, send
-            )
+        if scope["method"] not in self.methods:
+            await self._refuse(scope, receive, send)
             return
         exchange = scope[_EXCHANGE] = HTTPExchange(receive, send)
         try:
-            handler = kept_handler(self, scope) if scope["method"] in (self.methods or ()) else None
+            handler = kept_handler(self, scope)
             if handler is None or not await _answer(handler, scope, receive, send):
                 await super().handle(scope, receive, send)
         except (ClientDisconnect, ClientLeft) as left:
@@ -293,6 +358,18 @@ class MCPRoute(APIRoute):
         finally:
             # The server's `receive` may refer to the scope: a cycle, if it stayed.
             scope.pop(_EXCHANGE, None)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint: MCPEndpoint = self.endpoint.mcp_endpoint  # type: ignore[attr-defined]
+        served = ", ".join(endpoint.methods)
+        if scope["method"] == "OPTIONS":  # before authentication, which preflights cannot pass
+            preflight = Response(status_code=204, headers={"Allow": f"OPTIONS, {served}"})
+            await preflight(scope, receive, send)
+        elif "app" in scope:
+            raise HTTPException(405, headers={"Allow": served})
+        else:
+            refusal = Response("Method Not Allowed", 405, headers={"Allow": served})
+            await refusal(scope, receive, send)
 
 
 async def _answer(handler: Handler, scope: Scope, receive: Receive, send: Send) -> bool:
@@ -351,7 +428,7 @@ def _is_json(content_type: str | None) -> bool:
     return (content_type or "").partition(";")[0].strip().lower() == "application/json"
 
 
-def _takes_stream(accept: str | None) -> bool:
+def takes_stream(accept: str | None) -> bool:
     """Whether `Accept` has SSE. An absent one has not: the header is required, with both types."""
     if accept == _ACCEPT:
         return True
@@ -366,7 +443,7 @@ _REFUSES: Final = re.compile(r"q\s*=\s*0(\.0*)?")
 """The weight that means "not acceptable" (RFC 9110 §12.4.2)."""
 
 
-def _app_handles(error: Exception, request: Request) -> bool:
+def app_handles(error: Exception, request: Request) -> bool:
     """Whether the app has its own answer to what a dependency raised."""
     if isinstance(error, HTTPException | RequestValidationError):
         return True
@@ -374,27 +451,17 @@ def _app_handles(error: Exception, request: Request) -> bool:
     return any(kind in handlers for kind in type(error).__mro__)
 
 
-def _internal_error(request_id: str | int, error: Exception, where: str) -> bytes:
+def stopped(request_id: str | int) -> bytes:
+    """The error for a streaming call that took longer than a server that stops could wait."""
+    return encode_error(request_id, SERVER_STOPPED, _STOPPED)
+
+
+def _internal_error(request_id: str | int | None, error: Exception, where: str) -> bytes:
     known = internal_error(error, where)
     return encode_error(request_id, known.code, known.message, known.data)
 
 
-def _carry_over_headers(dependencies: RequestDependencies, response: Response) -> None:
+def carry_over_headers(dependencies: RequestDependencies, response: Response) -> None:
     """Headers and cookies that dependencies set on their `Response`, as FastAPI does."""
     if dependencies.response is not None:
         response.headers.raw.extend(dependencies.response.headers.raw)
-
-
-async def _events(
-    messages: AsyncIterator[bytes], subscription: Subscription, expires_in: float
-) -> AsyncIterator[bytes]:
-    """The messages as SSE events; after `expires_in` seconds the subscription is ended gracefully.
-
-    It would outlive the access token otherwise; the client comes back with a fresh one.
-    """
-    timer = asyncio.get_running_loop().call_later(expires_in, subscription.close)
-    try:
-        async for message in messages:
-            yield event(message)
-    finally:
-        timer.cancel()

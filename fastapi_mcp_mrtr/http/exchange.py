@@ -68,6 +68,33 @@ class StreamSettings:
             shutdown_grace_period=self.shutdown_grace,
         )
 
+    def until(
+        self, seconds: float, messages: AsyncIterator[bytes], close: Callable[[], None]
+    ) -> Response:
+        """An SSE response that `close` ends: after `seconds`, and when the server is to stop.
+
+        It would outlive the access token otherwise; the client comes back with a fresh one.
+        """
+        return self.response(_until(seconds, messages, close), _Closes(close))
+
+
+class _Closes:
+    """Poses as the event that a stream sets when the server is told to stop."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self.set = close
+
+
+async def _until(
+    seconds: float, messages: AsyncIterator[bytes], close: Callable[[], None]
+) -> AsyncIterator[bytes]:
+    timer = asyncio.get_running_loop().call_later(seconds, close)
+    try:
+        async for message in messages:
+            yield event(message)
+    finally:
+        timer.cancel()
+
 
 def event(message: bytes) -> bytes:
     """One message as an SSE event, on one `data:` line."""

@@ -7,11 +7,11 @@ from pydantic import GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import any_schema, definitions_schema
 
-from fastapi_mcp_mrtr.server.dispatch import SUPPORTED_VERSIONS
+from fastapi_mcp_mrtr.server.dispatch import LATEST
 
 Json = dict[str, Any]
 
-_VERSION: Final = SUPPORTED_VERSIONS[0]
+_VERSION: Final = LATEST
 
 META: Final = {
     "io.modelcontextprotocol/protocolVersion": _VERSION,

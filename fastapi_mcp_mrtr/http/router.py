@@ -3,32 +3,39 @@
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypedDict
 
 from fastapi import APIRouter, Depends, params
 from starlette.types import Lifespan
 
+from fastapi_mcp_mrtr.protocol.older import OLDER_VERSIONS
 from fastapi_mcp_mrtr.server.access import Access
-from fastapi_mcp_mrtr.server.dispatch import MCPServer
+from fastapi_mcp_mrtr.server.dispatch import VERSIONS, MCPServer
 from fastapi_mcp_mrtr.server.flows import Defaults, Flows
 from fastapi_mcp_mrtr.server.groups import HandlerGroup
 from fastapi_mcp_mrtr.server.injection import iter_endpoints
 from fastapi_mcp_mrtr.server.listing import Listings
+from fastapi_mcp_mrtr.server.older.asks import Asks
+from fastapi_mcp_mrtr.server.older.bridge import Bridge
+from fastapi_mcp_mrtr.server.older.sessions import Sessions
 from fastapi_mcp_mrtr.server.registry import Entry
+from fastapi_mcp_mrtr.server.shared_bus import bus_over
 from fastapi_mcp_mrtr.server.single_use import SingleUse
-from fastapi_mcp_mrtr.server.subscriptions import LocalBus, ResourceUpdated, list_changed
+from fastapi_mcp_mrtr.server.subscriptions import ResourceUpdated, list_changed
 from fastapi_mcp_mrtr.state.codec import AESGCMCodec, RequestStateCodec
 from fastapi_mcp_mrtr.state.keys import KeyRing, Secret
 from fastapi_mcp_mrtr.state.ledger import Ledger
 from fastapi_mcp_mrtr.state.security import StateSecurity
+from fastapi_mcp_mrtr.state.sessions import MemorySessionStore, SessionSecurity, SessionStore
 
 from .console.guard import refuse_evident_host
 from .console.settings import Console, ConsoleSetting
 from .endpoint import MCPEndpoint, MCPRoute, endpoint_function
 from .exchange import StreamSettings
 from .metadata import protected_resource, well_known_router
+from .older import OlderEndpoint
 from .openapi import OPERATION, UNAUTHENTICATED
 from .operations import HandlerOperations
 from .origin import OriginPolicy
@@ -42,6 +49,9 @@ _BROWSER_HEADERS: Final = (
 )
 """What a browser client sends beyond the headers that need no permission."""
 
+
+_SESSION_HEADERS: Final = ("Mcp-Session-Id", "Last-Event-ID")
+"""What browser clients of older revisions send too. They also have to read the first one."""
 
 _LEDGERS: Final = (
     "MCPRouter(..., ledger=MemoryLedger()) for one process, RedisLedger(url) or SQLLedger(url) "
@@ -73,8 +83,9 @@ class MCPRouter(APIRouter, HandlerGroup):
     app.include_router(mcp)  # POST /mcp
     ```
 
-    It serves MCP revision 2026-07-28, needs no lifespan, and can be included under any prefix, in
-    nested routers and in mounted apps; `/mcp` and `/mcp/` are the same.
+    It serves MCP revision 2026-07-28 and the three before it, needs no lifespan, and can be
+    included under any prefix, in nested routers and in mounted apps; `/mcp` and `/mcp/` are the
+    same.
 
     Args:
         name: the server's name, shown to clients and part of what a state is bound to.
@@ -117,6 +128,15 @@ class MCPRouter(APIRouter, HandlerGroup):
         keep_alive: seconds between the comments that keep a quiet stream open.
         shutdown_grace: seconds a streaming call may go on after the server was told to stop.
         openapi_tools: `False` shows only the endpoint in `/docs`, not what is behind it.
+        versions: the protocol revisions served, of `"2026-07-28"`, `"2025-11-25"`, `"2025-06-18"`
+            and `"2025-03-26"`; all by default. Without the older three there are no sessions.
+        sessions: where sessions of older revisions keep what their ids cannot say, and how workers
+            pass answers on to each other: `MemorySessionStore()` for one process, the default, or
+            `RedisSessionStore` for several.
+        ask_timeout: seconds a client of an older revision has to answer, at most a state's `ttl`.
+            Today's clients come back whenever they can, within `ttl`.
+        max_asks_per_session: how many questions may wait for one session's answers in a process.
+        session_lifetime: seconds after which an older client has to initialize again.
         clock: seconds since the epoch; for tests.
         router_options: everything `APIRouter` takes: `prefix`, `tags`, `dependencies`, ...
 
@@ -157,6 +177,11 @@ class MCPRouter(APIRouter, HandlerGroup):
         console: ConsoleSetting = False,
         keep_alive: float = 15.0,
         shutdown_grace: float = 5.0,
+        versions: Sequence[str] = VERSIONS,
+        sessions: SessionStore | None = None,
+        ask_timeout: float = 600.0,
+        max_asks_per_session: int = 16,
+        session_lifetime: float = 86_400.0,
         openapi_tools: bool = True,
         clock: Callable[[], float] = time.time,
         **router_options: Any,
@@ -172,7 +197,11 @@ class MCPRouter(APIRouter, HandlerGroup):
             page_size=page_size,
             keep_alive=keep_alive,
             shutdown_grace=shutdown_grace,
+            ask_timeout=ask_timeout,
+            max_asks_per_session=max_asks_per_session,
+            session_lifetime=session_lifetime,
         )
+        served = _checked_versions(versions)
         if list_ttl_ms < 0:
             raise ValueError(f"list_ttl_ms must be 0 or more, not {list_ttl_ms!r}")
         shown = Console.of(console)
@@ -186,7 +215,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         """The callable behind `principal=`, the key for `app.dependency_overrides` in tests."""
         ring = KeyRing.of(keys)
         codec = codec or AESGCMCodec(ring)
-        self._bus = LocalBus()
+        self._bus = bus_over(sessions)
         self._registry.on_change(lambda kind: self._bus.publish(list_changed(kind)))
         security = StateSecurity(
             codec, ring, audience=audience or name, max_state_bytes=max_state_bytes
@@ -210,7 +239,7 @@ class MCPRouter(APIRouter, HandlerGroup):
         access = Access(resource, scopes_of, metadata_url)
         self._registry.require(access.require_source)
         self._resource = resource
-        defaults = Defaults(ttl, flow_lifetime, max_rounds, single_use)
+        defaults = Defaults(ttl, flow_lifetime, max_rounds, single_use, ask_timeout)
         self._flows = Flows(security, defaults, once, clock)
         server = MCPServer(
             info=_implementation(name, version, title),
@@ -220,18 +249,47 @@ class MCPRouter(APIRouter, HandlerGroup):
             access=access,
             listings=Listings(self._registry, codec, page_size=page_size, ttl_ms=list_ttl_ms),
             bus=self._bus,
+            versions=served,
         )
+        streams = StreamSettings(keep_alive, shutdown_grace)
+        older = None
+        self._sessions: Sessions | None = None
+        self._asks: Asks | None = None
+        older_versions = [version for version in served if version in OLDER_VERSIONS]
+        if older_versions:
+            store = MemorySessionStore() if sessions is None else sessions
+            self._sessions = Sessions(
+                SessionSecurity(codec, ring, audience=audience or name),
+                store,
+                versions=older_versions,
+                lifetime=session_lifetime,
+                clock=clock,
+            )
+            asks = self._asks = Asks(store, codec, max_asks_per_session=max_asks_per_session)
+            older = OlderEndpoint(
+                server=server,
+                sessions=self._sessions,
+                store=store,
+                codec=codec,
+                asks=asks,
+                bridge=Bridge(server, asks),
+                bus=self._bus,
+                streams=streams,
+                ask_timeout=ask_timeout,
+            )
         endpoint = MCPEndpoint(
             server=server,
             origins=OriginPolicy(
                 allowed_origins, allowed_hosts, own_hosts=shown.hosts if shown else ()
             ),
-            streams=StreamSettings(keep_alive, shutdown_grace),
+            streams=streams,
             max_body_size=max_body_size,
             principal_key=principal_key,
             resource=resource,
             metadata_url=metadata_url,
+            older=older,
         )
+        self._methods = endpoint.methods
         function = endpoint_function(endpoint, principal_depends)
         function.mcp_router = self  # type: ignore[attr-defined]
         operation = dict(OPERATION)
@@ -240,6 +298,14 @@ class MCPRouter(APIRouter, HandlerGroup):
         self.add_api_route(
             path, function, methods=["POST"], route_class_override=MCPRoute, **operation
         )
+        if older is not None:
+            self.add_api_route(
+                path,
+                function,
+                methods=["GET", "DELETE"],
+                route_class_override=MCPRoute,
+                include_in_schema=False,
+            )
         if openapi_tools:
             self._show_handlers(path, principal_depends, resource.scopes if resource else ())
         self.lifespan_context = _checking_routes_first(self.lifespan_context)
@@ -283,6 +349,8 @@ class MCPRouter(APIRouter, HandlerGroup):
     @clock.setter
     def clock(self, clock: Callable[[], float]) -> None:
         self._flows.clock = clock
+        if self._sessions is not None:
+            self._sessions.clock = clock
 
     @property
     def well_known(self) -> APIRouter:
@@ -306,7 +374,8 @@ class MCPRouter(APIRouter, HandlerGroup):
     def notify_resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to `uri` that it changed. Callable from any thread.
 
-        Reaches the subscribers of this process (basic/patterns/subscriptions).
+        Reaches the subscribers of this process, and those of all workers that share a store for
+        sessions (basic/patterns/subscriptions).
         """
         self._bus.publish(ResourceUpdated(uri))
 
@@ -325,10 +394,11 @@ class MCPRouter(APIRouter, HandlerGroup):
             for tool in self._registry.tools.values()
             for header in tool.param_headers
         }
+        session = _SESSION_HEADERS if self._sessions is not None else ()
         return {
-            "allow_methods": ["POST"],
-            "allow_headers": [*_BROWSER_HEADERS, *sorted(mirrored)],
-            "expose_headers": ["WWW-Authenticate"],
+            "allow_methods": list(self._methods),
+            "allow_headers": [*_BROWSER_HEADERS, *session, *sorted(mirrored)],
+            "expose_headers": ["WWW-Authenticate", *session[:1]],
         }
 
 
@@ -387,6 +457,13 @@ def _refuse_single_use(entry: Entry) -> None:
 def _implementation(name: str, version: str, title: str | None) -> Mapping[str, Any]:
     info = {"name": name, "version": version}
     return info if title is None else {**info, "title": title}
+
+
+def _checked_versions(versions: Sequence[str]) -> tuple[str, ...]:
+    """The versions to serve, newest first."""
+    if isinstance(versions, str) or not versions or not set(versions) <= set(VERSIONS):
+        raise ValueError(f"versions takes some of {', '.join(VERSIONS)}, not {versions!r}")
+    return tuple(version for version in VERSIONS if version in versions)
 
 
 def _require_positive(**settings: float) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from pydantic_core import from_json
 
@@ -34,6 +34,9 @@ from fastapi_mcp_mrtr.errors import (
 )
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders, header_mismatch
 from fastapi_mcp_mrtr.protocol.jsonrpc import http_status
+
+MODERN_VERSIONS: Final = ("2026-07-28",)
+"""The revisions that say everything on every request, newest first."""
 
 PROTOCOL_VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO_KEY: Final = "io.modelcontextprotocol/clientInfo"
@@ -119,10 +122,13 @@ class Rejection:
 def classify(
     headers: RequestHeaders, body: bytes, *, supported: Sequence[str]
 ) -> InboundRequest | InboundNotification | Rejection:
-    """Say what a POST is. `supported` lists the protocol versions served. Never raises."""
+    """Say what a POST is. `supported` lists the protocol versions served. Never raises.
+
+    Those of an older era are named to clients, but no request can be of one here.
+    """
     message: Any = None
     try:
-        message = _parse(body)
+        message = parse(body)
         return _classify(headers, message, supported)
     except MCPError as error:
         return _rejection(error, message, supported)
@@ -136,12 +142,13 @@ def naming_versions(error: MCPError, supported: Sequence[str]) -> MCPError:
     """
     return MCPError(
         error.code,
-        f"{error.message}. This server has no initialize; it speaks MCP {', '.join(supported)}",
+        f"{error.message}. Nothing was initialized; this server speaks MCP {', '.join(supported)}",
         {**(error.data or {}), "supported": list(supported)},
     )
 
 
-def _parse(body: bytes) -> Any:
+def parse(body: bytes) -> Any:
+    """The JSON of a body. Raises: MCPError, -32700."""
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -154,27 +161,27 @@ def _classify(
 ) -> InboundRequest | InboundNotification:
     if type(message) is not dict:
         what = "batches are not supported" if type(message) is list else "not an object"
-        raise _invalid_request(f"{what}; send one JSON-RPC message per POST")
+        raise invalid_request(f"{what}; send one JSON-RPC message per POST")
     if message.get("jsonrpc") != "2.0":
-        raise _invalid_request('jsonrpc must be "2.0"')
+        raise invalid_request('jsonrpc must be "2.0"')
     method = message.get("method")
     if type(method) is not str or not method:
-        raise _invalid_request("method must be a non-empty string; responses are not accepted")
+        raise invalid_request("method must be a non-empty string; responses are not accepted")
     params = message.get("params", {})
     if type(params) is not dict:
-        raise _invalid_params("params must be an object")
+        raise invalid_params("params must be an object")
     if "id" not in message:
         if method.startswith("notifications/"):
             return InboundNotification(method, params)
-        raise _invalid_request("a request needs an id")
+        raise invalid_request("a request needs an id")
     request_id = message["id"]
-    if not _is_id(request_id):
-        raise _invalid_request("id must be a string or an integer")
+    if not is_id(request_id):
+        raise invalid_request("id must be a string or an integer")
 
     _check_mirrors(headers, method, params)
     meta = _read_meta(params.get("_meta"))
     _check_version(headers, meta.protocol_version, supported)
-    _check_numbers(params)
+    check_numbers(params)
     return InboundRequest(request_id, method, params, meta)
 
 
@@ -191,7 +198,7 @@ def _check_mirrors(headers: RequestHeaders, method: str, params: dict[str, Any])
         return
     header = headers.require_decoded("Mcp-Name")
     if type(name) is not str:
-        raise _invalid_params(f"params.{source} must be a string")
+        raise invalid_params(f"params.{source} must be a string")
     if header != name:
         raise _differs("Mcp-Name", header, name)
 
@@ -199,7 +206,7 @@ def _check_mirrors(headers: RequestHeaders, method: str, params: dict[str, Any])
 def _read_meta(meta: Any) -> RequestMeta:
     """Check `_meta`. A null member counts as absent."""
     if type(meta) is not dict:
-        raise _invalid_params("params._meta is required and must be an object")
+        raise invalid_params("params._meta is required and must be an object")
     version = meta.get(PROTOCOL_VERSION_KEY)
     if type(version) is not str:
         raise _invalid_meta(PROTOCOL_VERSION_KEY, "is required and must be a string")
@@ -208,13 +215,13 @@ def _read_meta(meta: Any) -> RequestMeta:
         raise _invalid_meta(CLIENT_CAPABILITIES_KEY, "is required and must be an object")
     _check_capabilities(capabilities)
     info = meta.get(CLIENT_INFO_KEY)
-    if info is not None and not _is_implementation(info):
+    if info is not None and not is_implementation(info):
         raise _invalid_meta(CLIENT_INFO_KEY, "must be an object with the strings name and version")
     level = meta.get(LOG_LEVEL_KEY)
     if level is not None and level not in LOG_LEVELS:
         raise _invalid_meta(LOG_LEVEL_KEY, f"must be one of {', '.join(LOG_LEVELS)}")
     token = meta.get("progressToken")
-    if token is not None and not _is_id(token):
+    if token is not None and not is_id(token):
         raise _invalid_meta("progressToken", "must be a string or an integer")
     # Trace context that makes no sense is no reason to fail a request.
     parent = meta.get("traceparent")
@@ -249,7 +256,7 @@ def _check_version(headers: RequestHeaders, version: str, supported: Sequence[st
         header = headers.require("MCP-Protocol-Version")
         if header != version:
             raise _differs("MCP-Protocol-Version", header, version)
-    if version not in supported:
+    if version not in MODERN_VERSIONS or version not in supported:
         raise MCPError(
             UNSUPPORTED_PROTOCOL_VERSION,
             "Unsupported protocol version",
@@ -257,12 +264,12 @@ def _check_version(headers: RequestHeaders, version: str, supported: Sequence[st
         )
 
 
-def _check_numbers(params: dict[str, Any]) -> None:
+def check_numbers(params: dict[str, Any]) -> None:
     """Refuse 1e999, which reads as infinity: JSON has no word for what the handler would see."""
     for name in _NUMBERS_OF_THE_CALLER:
         value = params.get(name)
         if (type(value) is dict or type(value) is list) and not _is_finite(value):
-            raise _invalid_params(f"a number in params.{name} is out of range")
+            raise invalid_params(f"a number in params.{name} is out of range")
 
 
 def _is_finite(value: Any) -> bool:
@@ -278,26 +285,30 @@ def _is_finite(value: Any) -> bool:
     return True
 
 
-def _is_id(value: Any) -> bool:
+def is_id(value: Any) -> TypeGuard[str | int]:
+    """Whether a JSON-RPC id can be this."""
     return type(value) is str or type(value) is int
 
 
-def _is_implementation(value: Any) -> bool:
+def is_implementation(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether this is what a party says of itself: an `Implementation`."""
     return (
         type(value) is dict and type(value.get("name")) is str and type(value.get("version")) is str
     )
 
 
-def _invalid_request(what: str) -> MCPError:
+def invalid_request(what: str) -> MCPError:
+    """The error for what is no message: -32600."""
     return MCPError(INVALID_REQUEST, f"Invalid request: {what}")
 
 
-def _invalid_params(what: str) -> MCPError:
+def invalid_params(what: str) -> MCPError:
+    """The error for params of another shape: -32602."""
     return MCPError(INVALID_PARAMS, f"Invalid params: {what}")
 
 
 def _invalid_meta(key: str, what: str) -> MCPError:
-    return _invalid_params(f'_meta["{key}"] {what}')
+    return invalid_params(f'_meta["{key}"] {what}')
 
 
 def _differs(name: str, header: str, value: str) -> MCPError:
@@ -314,7 +325,7 @@ def _rejection(error: MCPError, message: Any, supported: Sequence[str]) -> Rejec
     request_id = None
     if type(message) is dict:
         # The id of a posted response is one of ours, not that of a request to answer.
-        if "method" in message and _is_id(message.get("id")):
+        if "method" in message and is_id(message.get("id")):
             request_id = message["id"]
         if message.get("method") == "initialize":
             error = naming_versions(error, supported)

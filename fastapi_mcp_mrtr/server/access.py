@@ -4,14 +4,14 @@ Knows no token format and no header: the resource or the router's `scopes_of=` s
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from fastapi_mcp_mrtr.auth.challenges import ChallengeError, insufficient_scope
 from fastapi_mcp_mrtr.auth.resource import ProtectedResource
 from fastapi_mcp_mrtr.auth.scopes import checked_scopes, listed_scopes, missing_scopes, union_scopes
 from fastapi_mcp_mrtr.auth.token import VerifiedToken
 
-from .calls import Call
+from .injection import RequestDependencies
 from .registry import Entry
 
 Visibility = Literal["challenge", "authorized"]
@@ -20,6 +20,15 @@ _REMEDY: Final = (
     "MCPRouter(principal=ProtectedResource(...)) reads them from the access token; with another "
     "principal say what it may do: MCPRouter(scopes_of=lambda principal: ...)"
 )
+
+
+class Authenticated(Protocol):
+    """Whoever makes a request."""
+
+    @property
+    def principal(self) -> Any: ...
+    @property
+    def dependencies(self) -> RequestDependencies: ...
 
 
 class Access:
@@ -55,7 +64,7 @@ class Access:
         elif entry.settings.scopes:
             raise ValueError(f"{entry.kind} {entry.name!r} needs scopes. {_REMEDY}")
 
-    def authorize(self, call: Call, entry: Entry) -> None:
+    def authorize(self, call: Authenticated, entry: Entry) -> None:
         """Let a caller with all scopes of the handler pass.
 
         Raises:
@@ -65,13 +74,13 @@ class Access:
         if not self.allows(call, entry):
             raise self._refusal(call, required_scopes(entry))
 
-    def allows(self, call: Call, entry: Entry) -> bool:
+    def allows(self, call: Authenticated, entry: Entry) -> bool:
         """Whether the caller has all scopes of the handler."""
         required = required_scopes(entry)
         # Without a source there are only scopes of `Security`, which that dependency checks itself.
         return not (required and self._has_source and self._missing(call, required))
 
-    def is_hidden(self, call: Call, entry: Entry) -> bool:
+    def is_hidden(self, call: Authenticated, entry: Entry) -> bool:
         """Whether the handler does not exist for this caller."""
         return entry.settings.visibility == "authorized" and not self.allows(call, entry)
 
@@ -79,7 +88,7 @@ class Access:
         """What everybody may know that a handler needs."""
         return () if entry.settings.visibility == "authorized" else required_scopes(entry)
 
-    def _missing(self, call: Call, required: tuple[str, ...]) -> tuple[str, ...]:
+    def _missing(self, call: Authenticated, required: tuple[str, ...]) -> tuple[str, ...]:
         if self._scopes_of is not None:
             granted = listed_scopes(self._scopes_of(call.principal))
             return missing_scopes(required, granted, {})
@@ -88,14 +97,14 @@ class Access:
             return required
         return self._resource.missing_scopes(token, required)
 
-    def _refusal(self, call: Call, required: tuple[str, ...]) -> ChallengeError:
+    def _refusal(self, call: Authenticated, required: tuple[str, ...]) -> ChallengeError:
         if self._resource is None:
             return insufficient_scope(required, self._metadata_url)
         if call.principal is None:
             return self._resource.challenge(required)
         return self._resource.challenge_insufficient(required, token=self.token(call))
 
-    def token(self, call: Call) -> VerifiedToken | None:
+    def token(self, call: Authenticated) -> VerifiedToken | None:
         """The access token of the request, verified; None where there is none."""
         if isinstance(call.principal, VerifiedToken):
             return call.principal

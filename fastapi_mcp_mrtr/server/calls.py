@@ -108,7 +108,7 @@ class Call:
         self,
         *,
         message: InboundRequest,
-        headers: RequestHeaders,
+        headers: RequestHeaders | None,
         principal: Any,
         principal_key: bytes,
         dependencies: RequestDependencies,

@@ -1,6 +1,6 @@
 """Answer one classified request, by its method. Knows no HTTP: statuses belong to the shell."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -11,16 +11,18 @@ from fastapi_mcp_mrtr.errors import (
     RequestStateError,
 )
 from fastapi_mcp_mrtr.protocol.headers import check_param_headers
-from fastapi_mcp_mrtr.protocol.inbound import naming_versions
+from fastapi_mcp_mrtr.protocol.inbound import MODERN_VERSIONS, InboundRequest, naming_versions
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode
+from fastapi_mcp_mrtr.protocol.older import OLDER_VERSIONS
 from fastapi_mcp_mrtr.rounds.engine import Completed
 from fastapi_mcp_mrtr.rounds.journal import Journal
 
-from .access import Access
+from .access import Access, Authenticated
 from .calls import Call
 from .failures import InvalidArguments, protocol_error, readable
 from .flows import Flows, Round
 from .listing import Listings
+from .older.translate import older_implementation
 from .registry import Entry, Kind, Registry, ResourceEntry, ToolEntry
 from .results import render_completion, render_prompt, render_resource, tool_error
 from .subscriptions import Bus, Subscription, parse_filter
@@ -30,7 +32,9 @@ E = TypeVar("E", bound=Entry)
 Answer = dict[str, Any] | bytes | Subscription
 """The result of a request: its members, or their JSON, or a subscription to stream."""
 
-SUPPORTED_VERSIONS: Final = ("2026-07-28",)
+LATEST: Final = MODERN_VERSIONS[0]
+VERSIONS: Final = (*MODERN_VERSIONS, *OLDER_VERSIONS)
+"""The protocol versions that can be served, newest first."""
 
 _CAPABILITIES: Final[Mapping[Kind, Mapping[str, Any]]] = {
     "tools": {"tools": {"listChanged": True}},
@@ -53,8 +57,12 @@ class MCPServer:
         access: Access,
         listings: Listings,
         bus: Bus,
+        versions: Sequence[str] = VERSIONS,
     ) -> None:
-        self.meta: Final = {"io.modelcontextprotocol/serverInfo": dict(info)}
+        self.versions: Final = tuple(versions)
+        """The protocol versions served, newest first."""
+        self.info: Final = dict(info)
+        self.meta: Final = {"io.modelcontextprotocol/serverInfo": self.info}
         """The `_meta` of every result: who answered (basic/index §_meta)."""
         self._instructions = instructions
         self._registry = registry
@@ -76,7 +84,7 @@ class MCPServer:
         if method is not None:
             return await method(self, call)
         if call.message.method == "initialize":
-            raise naming_versions(_unknown_method(), SUPPORTED_VERSIONS)
+            raise naming_versions(_unknown_method(), self.versions)
         raise _unknown_method()
 
     def _complete(self, members: dict[str, Any]) -> dict[str, Any]:
@@ -90,18 +98,49 @@ class MCPServer:
         return members
 
     async def _discover(self, call: Call) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "supportedVersions": list(self.versions),
+            **self.introduction(),
+            **self._listings.caching,
+        }
+        return self._complete(result)
+
+    def introduction(self) -> dict[str, Any]:
+        """What the server can do and how to use it, as every revision has it."""
         capabilities: dict[str, Any] = {"logging": {}}
         for kind, capable in _CAPABILITIES.items():
             if kind in self._registry.ever:
                 capabilities.update(capable)
-        result: dict[str, Any] = {
-            "supportedVersions": list(SUPPORTED_VERSIONS),
-            "capabilities": capabilities,
-            **self._listings.caching,
-        }
+        result: dict[str, Any] = {"capabilities": capabilities}
         if self._instructions is not None:
             result["instructions"] = self._instructions
-        return self._complete(result)
+        return result
+
+    def initialization(self, version: str) -> dict[str, Any]:
+        """The result of `initialize` (2025-11-25, basic/lifecycle §Initialization)."""
+        info = older_implementation(self.info, version)
+        return {"protocolVersion": version, "serverInfo": info, **self.introduction()}
+
+    @property
+    def kinds(self) -> Collection[Kind]:
+        """The kinds of handlers whose lists may change."""
+        return self._registry.ever
+
+    def ask_timeout(self, message: InboundRequest) -> float:
+        """Seconds in which what a request asks of an older client has to be answered."""
+        return self._flows.ask_timeout(self._entry(message))
+
+    def _entry(self, message: InboundRequest) -> Entry | None:
+        """The handler that a request calls, if it calls one."""
+        name, uri = message.params.get("name"), message.params.get("uri")
+        match message.method:
+            case "tools/call":
+                return self._registry.tools.get(name) if isinstance(name, str) else None
+            case "prompts/get":
+                return self._registry.prompts.get(name) if isinstance(name, str) else None
+            case _:
+                match = self._registry.match_resource(uri) if isinstance(uri, str) else None
+                return None if match is None else match[0]
 
     async def _list(self, call: Call) -> bytes:
         return self._listings.page(
@@ -118,7 +157,8 @@ class MCPServer:
         if entry is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {name[:128]}")
         arguments = _object_member(params, "arguments")
-        check_param_headers(call.headers, entry.param_headers, arguments)
+        if entry.param_headers and call.headers is not None:
+            check_param_headers(call.headers, entry.param_headers, arguments)
         return await self._run(call, entry, arguments, name, entry.output.render)
 
     async def _get_prompt(self, call: Call) -> bytes:
@@ -252,20 +292,21 @@ class MCPServer:
                 entry, _ = self._registry.match_resource(name) or (None, None)
         return () if entry is None else self._access.scopes_shown(entry)
 
-    def expires_in(self, call: Call, *, at_most: float) -> float:
+    def expires_in(self, call: Authenticated, *, at_most: float) -> float:
         """Seconds until the access token of a request expires."""
         token = self._access.token(call)
         left = at_most if token is None else token.expires_at - self._flows.clock()
         return min(max(left, 0.0), at_most)
 
-    def _has_resource(self, call: Call, uri: str) -> bool:
+    def has_resource(self, call: Authenticated, uri: str) -> bool:
+        """Whether there is such a resource for this caller."""
         match = self._registry.match_resource(uri)
         return match is not None and self._access.allows(call, match[0])
 
     async def _listen(self, call: Call) -> Subscription:
         wanted = parse_filter(
             call.message.params,
-            has_resource=partial(self._has_resource, call),
+            has_resource=partial(self.has_resource, call),
             offered=self._registry.ever,
         )
         return self._bus.subscribe(call.message.id, wanted)

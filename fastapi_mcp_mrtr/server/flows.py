@@ -32,6 +32,7 @@ class Defaults:
     flow_lifetime: float
     max_rounds: int
     single_use: bool
+    ask_timeout: float = 600.0
 
 
 @dataclass(slots=True)
@@ -107,6 +108,13 @@ class Flows:
     def describe(self, token: object, principal_key: bytes) -> dict[str, Any]:
         """What a `requestState` of this principal says. Raises: RequestStateError."""
         return {**self._security.describe(token, principal_key), "now": self.clock()}
+
+    def ask_timeout(self, entry: Entry | None) -> float:
+        """Seconds in which an older client has to answer: a state that expired is good no more."""
+        defaults = self._defaults
+        settings = entry.settings if entry is not None else None
+        timeout = (settings and settings.ask_timeout) or defaults.ask_timeout
+        return min(timeout, (settings and settings.ttl) or defaults.ttl)
 
     def _once(self, entry: Entry) -> SingleUse | None:
         own = entry.settings.single_use

@@ -72,6 +72,7 @@ class HandlerGroup:
         single_use: bool | None = None,
         scopes: Sequence[str] = (),
         visibility: Literal["challenge", "authorized"] = "challenge",
+        ask_timeout: float | None = None,
     ) -> Callable[[F], F]: ...
     def tool(
         self,
@@ -91,6 +92,7 @@ class HandlerGroup:
         single_use: bool | None = None,
         scopes: Sequence[str] = (),
         visibility: Literal["challenge", "authorized"] = "challenge",
+        ask_timeout: float | None = None,
     ) -> Any:
         """Offer a function as a tool (server/tools). Returns the function unchanged.
 
@@ -118,6 +120,8 @@ class HandlerGroup:
                 handler's own `Security(..., scopes=[...])` are added.
             visibility: `"challenge"` lists the handler for everybody and answers a caller without
                 its scopes with 403; for `"authorized"` it does not exist for such a caller.
+            ask_timeout: seconds a client of an older revision has to answer; the router's by
+                default, and never more than `ttl`.
 
         Raises:
             TypeError: a parameter, the return type or a question cannot be expressed.
@@ -125,7 +129,15 @@ class HandlerGroup:
         """
         checked = checked_scopes("scopes", scopes)
         settings = Settings(
-            ttl, max_rounds, version, unasked_answers, single_use, checked, (), visibility
+            ttl,
+            max_rounds,
+            version,
+            unasked_answers,
+            single_use,
+            checked,
+            (),
+            visibility,
+            ask_timeout,
         )
 
         def register(call: F) -> F:
@@ -180,6 +192,7 @@ class HandlerGroup:
         single_use: bool | None = None,
         scopes: Sequence[str] = (),
         visibility: Literal["challenge", "authorized"] = "challenge",
+        ask_timeout: float | None = None,
     ) -> Callable[[F], F]: ...
     def prompt(
         self,
@@ -196,6 +209,7 @@ class HandlerGroup:
         single_use: bool | None = None,
         scopes: Sequence[str] = (),
         visibility: Literal["challenge", "authorized"] = "challenge",
+        ask_timeout: float | None = None,
     ) -> Any:
         """Offer a function as a prompt (server/prompts). Returns the function unchanged.
 
@@ -208,7 +222,15 @@ class HandlerGroup:
         """
         checked = checked_scopes("scopes", scopes)
         settings = Settings(
-            ttl, max_rounds, version, unasked_answers, single_use, checked, (), visibility
+            ttl,
+            max_rounds,
+            version,
+            unasked_answers,
+            single_use,
+            checked,
+            (),
+            visibility,
+            ask_timeout,
         )
 
         def register(call: F) -> F:
@@ -253,6 +275,7 @@ class HandlerGroup:
         single_use: bool | None = None,
         scopes: Sequence[str] = (),
         visibility: Literal["challenge", "authorized"] = "challenge",
+        ask_timeout: float | None = None,
     ) -> Callable[[F], F]:
         """Offer a function as a resource, or as a template of resources (server/resources).
 
@@ -277,7 +300,15 @@ class HandlerGroup:
         """
         checked = checked_scopes("scopes", scopes)
         settings = Settings(
-            ttl, max_rounds, version, unasked_answers, single_use, checked, (), visibility
+            ttl,
+            max_rounds,
+            version,
+            unasked_answers,
+            single_use,
+            checked,
+            (),
+            visibility,
+            ask_timeout,
         )
         template = UriTemplate.parse(uri) if "{" in uri or "}" in uri else None
         if not re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", uri):

@@ -376,6 +376,7 @@ class RequestDependencies:
     __slots__ = (
         "_background_before",
         "_cache",
+        "_headers",
         "_overrides_provider",
         "_path",
         "_stack",
@@ -387,6 +388,7 @@ class RequestDependencies:
 
     def __init__(self, request: Request, path: str, overrides_provider: Any) -> None:
         self.request = request
+        self._headers = request.scope["headers"]
         self.response: Response | None = None
         self.background: Any = None
         self.solving = False
@@ -429,6 +431,20 @@ class RequestDependencies:
         self.background = solved.background_tasks
         self.solving = False
         return solved.values
+
+    def renewed(self) -> "RequestDependencies":
+        """For another round of the same request: all is resolved again, from what was sent.
+
+        The background tasks are those of one request, whichever round adds them.
+        """
+        if self.background is None:
+            self.background = BackgroundTasks()
+        # Again with the credentials, which were hidden from what came after the principal.
+        request = Request({**self.request.scope, "headers": self._headers}, self.request.receive)
+        request._body = self.request._body
+        renewed = RequestDependencies(request, self._path, self._overrides_provider)
+        renewed.background = self.background
+        return renewed
 
     def _has_overrides(self) -> bool:
         provider = self._overrides_provider

@@ -37,8 +37,13 @@ class Settings:
     security_scopes: tuple[str, ...] = ()
     """What the handler's own `Security(..., scopes=[...])` dependencies ask for."""
     visibility: Literal["challenge", "authorized"] = "challenge"
+    ask_timeout: float | None = None
 
     def __post_init__(self) -> None:
+        if self.ask_timeout is not None and not self.ask_timeout > 0:
+            raise ValueError(
+                f"ask_timeout must be a positive number of seconds, not {self.ask_timeout!r}"
+            )
         if self.ttl is not None and not self.ttl > 0:
             raise ValueError(f"ttl must be a positive number of seconds, not {self.ttl!r}")
         if self.max_rounds is not None and not self.max_rounds > 0:

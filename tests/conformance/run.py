@@ -1,6 +1,7 @@
 """Run the official conformance suite against the fixture server, and judge what it wrote.
 
     python -m tests.conformance.run                     # starts tests.conformance.server itself
+    python -m tests.conformance.run --revision 2025-11-25                  # this one alone
     python -m tests.conformance.run --url http://127.0.0.1:8001/mcp     # a server that is up
 
 The suite's own exit code is not believed: it overlooks warnings and skipped checks, and a server
@@ -26,21 +27,53 @@ from typing import Final
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
 
-REVISION: Final = "2026-07-28"
-
-PENDING: Final = frozenset(
-    {"json-schema-2020-12", "http-header-validation", "http-custom-header-server-validation"}
-)
-"""Not scored by the suite; they pass all the same."""
-
 EXTENSION: Final = "tasks-"
 """Scenarios of an extension that this server does not declare: they may fail."""
 
-SCENARIOS: Final = {"scored": 37, "pending": len(PENDING), "extension": 10}
-"""How many scenarios of each group must have run."""
 
-MIN_SUCCESSES: Final = 120
-"""Checks that succeed in the scored scenarios: fewer means that some never ran."""
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What a run for one revision of the protocol has to show."""
+
+    name: str
+    pending: frozenset[str]
+    """Not scored by the suite; they pass all the same."""
+    scored: int
+    extension: int
+    min_successes: int
+    """Checks that succeed in the scored scenarios: fewer means that some never ran."""
+
+    @property
+    def scenarios(self) -> Mapping[str, int]:
+        """How many scenarios of each group must have run."""
+        counts = {"scored": self.scored, "pending": len(self.pending), "extension": self.extension}
+        return {group: count for group, count in counts.items() if count}
+
+
+REVISION: Final = "2026-07-28"
+
+REVISIONS: Final = (
+    Revision(
+        REVISION,
+        frozenset(
+            {
+                "json-schema-2020-12",
+                "http-header-validation",
+                "http-custom-header-server-validation",
+            }
+        ),
+        scored=37,
+        extension=10,
+        min_successes=120,
+    ),
+    Revision(
+        "2025-11-25",
+        frozenset({"json-schema-2020-12", "server-session-lifecycle", "server-sse-polling"}),
+        scored=30,
+        extension=0,
+        min_successes=69,
+    ),
+)
 
 TOLERATED: Final[Mapping[tuple[str, str], str]] = {}
 """(scenario, check id) -> why that check may be WARNING or SKIPPED. None is, and none fails."""
@@ -68,11 +101,11 @@ Results = Mapping[str, Sequence[Check]]
 """The checks of each scenario; a scenario that broke down has none."""
 
 
-def group_of(scenario: str) -> str:
+def group_of(scenario: str, revision: Revision) -> str:
     """Which rule applies: extension, pending or scored."""
     if scenario.startswith(EXTENSION):
         return "extension"
-    return "pending" if scenario in PENDING else "scored"
+    return "pending" if scenario in revision.pending else "scored"
 
 
 def read(out: Path) -> dict[str, list[Check]]:
@@ -95,28 +128,29 @@ def read(out: Path) -> dict[str, list[Check]]:
     return results
 
 
-def judge(results: Results) -> list[str]:
+def judge(results: Results, revision: Revision) -> list[str]:
     """Why this run does not count as conformant; empty when it does."""
     problems: list[str] = []
     for scenario, checks in results.items():
-        if group_of(scenario) == "extension":
+        if group_of(scenario, revision) == "extension":
             continue
         if not checks:
             problems.append(f"{scenario}: ran no check")
         problems += [str(check) for check in checks if not _passes(check)]
-    groups = Counter(group_of(scenario) for scenario in results)
-    for group, expected in SCENARIOS.items():
+    groups = Counter(group_of(scenario, revision) for scenario in results)
+    for group, expected in revision.scenarios.items():
         if groups[group] != expected:
             problems.append(f"{groups[group]} {group} scenarios ran instead of {expected}")
     successes = sum(
         check.status == "SUCCESS"
         for scenario, checks in results.items()
-        if group_of(scenario) == "scored"
+        if group_of(scenario, revision) == "scored"
         for check in checks
     )
-    if not successes >= MIN_SUCCESSES:
+    if not successes >= revision.min_successes:
         problems.append(
-            f"{successes} checks succeeded in scored scenarios instead of {MIN_SUCCESSES} or more"
+            f"{successes} checks succeeded in scored scenarios instead of "
+            f"{revision.min_successes} or more"
         )
     return problems
 
@@ -127,11 +161,13 @@ def _passes(check: Check) -> bool:
     return check.status in {"WARNING", "SKIPPED"} and (check.scenario, check.id) in TOLERATED
 
 
-def summary(results: Results) -> str:
+def summary(results: Results, revision: Revision) -> str:
     """One line of counts for each group."""
     lines: list[str] = []
-    for group in SCENARIOS:
-        mine = [checks for scenario, checks in results.items() if group_of(scenario) == group]
+    for group in revision.scenarios:
+        mine = [
+            checks for scenario, checks in results.items() if group_of(scenario, revision) == group
+        ]
         clean = sum(bool(checks) and all(map(_passes, checks)) for checks in mine)
         counts = Counter(check.status for checks in mine for check in checks)
         tally = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
@@ -142,7 +178,7 @@ def summary(results: Results) -> str:
 # ---------------------------------------------------------------------------- running things
 
 
-def run_suite(url: str, out: Path) -> None:
+def run_suite(url: str, out: Path, revision: str) -> None:
     """Run the pinned suite against `url`; its results go to `out`.
 
     Raises:
@@ -171,7 +207,7 @@ def run_suite(url: str, out: Path) -> None:
     if not (match := re.fullmatch(r"v(\d+)\..*", node)) or int(match[1]) < NODE:
         sys.exit(f"The suite needs node {NODE} or newer, but npx runs {node or 'none'}.")
     done = call(
-        "conformance", "server", "--url", url, "--requirements", REVISION, "-o", str(out),
+        "conformance", "server", "--url", url, "--requirements", revision, "-o", str(out),
         timeout=300, stderr=subprocess.STDOUT,
     )  # fmt: skip
     (out / "suite.log").write_text(done.stdout, "utf-8")
@@ -219,19 +255,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, judge, print. 0 when conformant."""
     parser = argparse.ArgumentParser(description="Run and judge the official conformance suite.")
     parser.add_argument("--url", help="a server that is up already")
-    parser.add_argument("--out", type=Path, default=HERE / "out" / REVISION)
+    parser.add_argument("--revision", choices=[known.name for known in REVISIONS])
+    parser.add_argument("--out", type=Path, default=HERE / "out")
     options = parser.parse_args(argv)
-    out = options.out.resolve()
+    chosen = [known for known in REVISIONS if options.revision in (None, known.name)]
+    return max(run(revision, options.url, options.out.resolve()) for revision in chosen)
+
+
+def run(revision: Revision, url: str | None, folder: Path) -> int:
+    """One run, judged and printed. 0 when conformant."""
+    out = folder / revision.name
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
-        run_suite(options.url or stack.enter_context(fixture_server(out / "server.log")), out)
+        url = url or stack.enter_context(fixture_server(out / "server.log"))
+        run_suite(url, out, revision.name)
     results = read(out)
-    problems = judge(results)
+    problems = judge(results, revision)
     for problem in problems:
         print(problem)
-    print(f"MCP conformance, revision {REVISION} (details under {os.path.relpath(out)})")
-    print(summary(results))
+    print(f"MCP conformance, revision {revision.name} (details under {os.path.relpath(out)})")
+    print(summary(results, revision))
     print(f"NOT CONFORMANT: {len(problems)} problem(s)" if problems else "CONFORMANT")
     return 1 if problems else 0
 

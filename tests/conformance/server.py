@@ -22,7 +22,7 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from fastapi_mcp_mrtr import (
     Complete,
@@ -31,6 +31,7 @@ from fastapi_mcp_mrtr import (
     MCPRouter,
     Rounds,
     Secret,
+    Titles,
     ToolError,
     log,
     need_input,
@@ -301,6 +302,74 @@ async def test_input_required_result_capabilities(ctx: Context) -> Rounds[str]:
         name: Name = yield need_input("user_name", "What is your name?", Name)
         answers.append(name.name)
     yield ", ".join(answers) or "Nothing to ask."
+
+
+# ------------------------------------------------- what only older revisions are asked (tools)
+
+
+@mcp.tool()
+async def test_tool_with_logging() -> Rounds[str]:
+    """Logs three messages, for sessions that set a level."""
+    for message in ("started", "processing data", "completed"):
+        yield log("info", f"Tool execution {message}")
+        await asyncio.sleep(0.05)
+    yield "The work is done."
+
+
+@mcp.tool()
+async def test_sampling(prompt: str) -> Rounds[str]:
+    """Asks the client's model what it was asked."""
+    completion = yield need_sampling("prompt", prompt, max_tokens=100)
+    yield f"LLM response: {completion.content}"
+
+
+class Account(BaseModel):
+    username: str
+    email: str
+
+
+@mcp.tool()
+async def test_elicitation(message: str) -> Rounds[str]:
+    """Asks the user who they are."""
+    account: Account = yield need_input("account", message, Account)
+    yield f"User response: {account.username}, {account.email}"
+
+
+class Defaults(BaseModel):
+    name: str = "John Doe"
+    age: int = 30
+    score: float = 95.5
+    status: Literal["active", "inactive", "pending"] = "active"
+    verified: bool = True
+
+
+@mcp.tool()
+async def test_elicitation_sep1034_defaults() -> Rounds[str]:
+    """Asks with a default in every field."""
+    answer: Defaults = yield need_input("defaults", "Please check what is filled in", Defaults)
+    yield f"Elicitation completed: {answer!r}"
+
+
+_FIRST_TO_THIRD: Final = ("First", "Second", "Third")
+_OPTIONS: Final = Titles({f"value{n}": f"{o} Option" for n, o in enumerate(_FIRST_TO_THIRD, 1)})
+_CHOICES: Final = Titles({f"value{n}": f"{o} Choice" for n, o in enumerate(_FIRST_TO_THIRD, 1)})
+
+
+class Enums(BaseModel):
+    untitledSingle: Literal["option1", "option2", "option3"]
+    titledSingle: Annotated[Literal["value1", "value2", "value3"], _OPTIONS]
+    legacyEnum: Literal["opt1", "opt2", "opt3"] = Field(
+        json_schema_extra={"enumNames": ["Option One", "Option Two", "Option Three"]}
+    )
+    untitledMulti: list[Literal["option1", "option2", "option3"]]
+    titledMulti: Annotated[list[Literal["value1", "value2", "value3"]], _CHOICES]
+
+
+@mcp.tool()
+async def test_elicitation_sep1330_enums() -> Rounds[str]:
+    """Asks with every form that a choice can have."""
+    answer: Enums = yield need_input("enums", "Please choose", Enums)
+    yield f"Elicitation completed: {answer!r}"
 
 
 # --------------------------------------------------------------------------------- resources

@@ -421,7 +421,8 @@ def preflight(app: FastAPI, *headers: str) -> Any:
 def test_browsers_may_send_what_the_protocol_needs() -> None:
     """User report: a preflight was answered 401 or 405, or the headers were missing."""
     headers = ("authorization", "content-type", "mcp-method", "mcp-name", "mcp-protocol-version")
-    allowed = preflight(browser_app(), *headers, "mcp-param-region")
+    session = ("mcp-session-id", "last-event-id")
+    allowed = preflight(browser_app(), *headers, *session, "mcp-param-region")
     assert allowed.status_code == 200
     assert allowed.headers["access-control-allow-origin"] == "https://page.example"
     refused = preflight(browser_app(), "mcp-param-other")
@@ -434,7 +435,8 @@ def test_a_page_may_read_the_challenge() -> None:
     body = wire.call("near", {"region": "eu"})
     response = wire.post(app, body, origin="https://page.example", mcp_param_region="eu")
     assert wire.text_of(response) == "eu"
-    assert response.headers["access-control-expose-headers"] == "WWW-Authenticate"
+    exposed = response.headers["access-control-expose-headers"]
+    assert exposed == "WWW-Authenticate, Mcp-Session-Id"
 
 
 class Closed(Exception):
@@ -485,9 +487,25 @@ def test_an_exception_handler_for_a_base_class_applies_too() -> None:
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
 def test_only_post(method: str, path: str) -> None:
     """spec: GET and DELETE are 405 where there are no sessions (streamable-http)."""
-    response = wire.client_of(app_of(router())).request(method, path)
+    app = app_of(router(versions=["2026-07-28"]))
+    response = wire.client_of(app).request(method, path)
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD"])
+def test_no_other_methods(method: str) -> None:
+    """spec: 405 names the methods that there are, those for sessions too (RFC 9110 §15.5.6)."""
+    response = wire.client_of(app_of(router())).request(method, "/mcp")
+    assert response.status_code == 405
+    assert response.headers["allow"] == "DELETE, GET, POST"
+
+
+def test_a_router_is_an_app_of_its_own() -> None:
+    """Decision: as every APIRouter, without FastAPI's exception handlers."""
+    response = wire.client_of(router()).put("/mcp")
+    assert (response.status_code, response.text) == (405, "Method Not Allowed")
+    assert response.headers["allow"] == "DELETE, GET, POST"
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
@@ -495,7 +513,7 @@ def test_options_are_answered_before_authentication(path: str) -> None:
     """User report: a preflight cannot carry credentials and was answered 401."""
     response = wire.client_of(app_of(router(principal=key))).options(path)
     assert response.status_code == 204
-    assert response.headers["allow"] == "OPTIONS, POST"
+    assert response.headers["allow"] == "OPTIONS, DELETE, GET, POST"
     assert response.content == b""
 
 
@@ -548,4 +566,4 @@ def test_tags_and_other_options_of_a_router() -> None:
 def test_a_testclient_over_plain_http() -> None:
     """Decision: nothing but HTTP is needed; the first request may be anything."""
     with TestClient(app_of(router())) as client:
-        assert client.get("/mcp").status_code == 405
+        assert client.get("/mcp", headers={"accept": "text/event-stream"}).status_code == 400

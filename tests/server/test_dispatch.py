@@ -55,7 +55,7 @@ def test_discover_says_who_and_what() -> None:
     result = wire.result_of(wire.post(app, wire.message("server/discover")))
     assert result == {
         "resultType": "complete",
-        "supportedVersions": ["2026-07-28"],
+        "supportedVersions": list(wire.VERSIONS),
         "capabilities": {"logging": {}},
         "instructions": "Ask.",
         "ttlMs": 5,
@@ -108,7 +108,7 @@ def test_initialize_is_told_which_versions_are_spoken() -> None:
     error = wire.error_of(response)
     assert (response.status_code, error["code"]) == (404, -32601)
     assert "2026-07-28" in error["message"]
-    assert error["data"] == {"supported": ["2026-07-28"]}
+    assert error["data"] == {"supported": list(wire.VERSIONS)}
 
 
 # ----------------------------------------------------------------------------------------- tools
