@@ -256,6 +256,8 @@ class SingleUse:
     def _open(self, at: Presentation, sealed: bytes) -> bytes:
         try:
             stored = self._codec.unseal(sealed.decode("ascii"), purpose=_RESPONSE)
+        except RequestStateError as error:
+            raise RequestStateError(f"stored response: {error.reason}") from None
         except Exception as error:
             raise RequestStateError(f"stored response: {type(error).__name__}") from None
         place, _, response = stored.partition(b"\n")

@@ -708,7 +708,7 @@ async def test_a_retired_secret_opens_no_stored_response(
     error = error_of(await send(worker(store, desk, keys=PHASES[3]), body))
     assert (error["code"], error["message"]) == REFUSED
     assert len(desk.runs) == 1
-    assert "stored response: RequestStateError" in caplog.text
+    assert "stored response: sealed under an unknown kid" in caplog.text
 
 
 async def test_a_codec_of_ones_own_seals_responses(caplog: pytest.LogCaptureFixture) -> None:
