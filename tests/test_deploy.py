@@ -51,9 +51,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The service as the image starts it, but on loopback and a free port."""
     _, _, exec_form = (TEMPLATE / "Dockerfile").read_text().rpartition("\nCMD ")
-    command = json.loads(exec_form.replace("\\\n", ""))
+    command: list[str] = json.loads(exec_form.replace("\\\n", ""))
     port = free_port()
-    options = {"0.0.0.0": "127.0.0.1", "8000": str(port)}
+    options: dict[str, str] = {"0.0.0.0": "127.0.0.1", "8000": str(port)}
     with RedisServer() as redis:
         environ = environment(redis.url, tmp_path_factory.mktemp("secrets"))
         process = subprocess.Popen(

@@ -6,7 +6,7 @@ types that were declared, and a principal the keyed hash that tokens carry in it
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from itertools import product
 from typing import Any, Final, Generic, NamedTuple, TypeVar, get_type_hints
@@ -72,7 +72,7 @@ class Claims(Generic[C]):
     """How a payload becomes claims: a JSON array in the order of the fields, the format first."""
 
     def __init__(self, claims: type[C], *, format: int) -> None:
-        self._claims = claims
+        self._make: Callable[..., C] = claims
         self._format = format
         self._types = {
             name: _JSON_TYPES[annotation] for name, annotation in get_type_hints(claims).items()
@@ -94,7 +94,7 @@ class Claims(Generic[C]):
             by_name = zip(self._types.items(), values, strict=True)
             odd = next(name for (name, types), value in by_name if type(value) not in types)
             raise RequestStateError(f"claim {odd} of another type")
-        return self._claims(*values)
+        return self._make(*values)
 
 
 class PrincipalHash:

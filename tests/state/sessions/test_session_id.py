@@ -141,7 +141,7 @@ def test_whatever_a_client_declares(declared: dict[str, Any], info: dict[str, An
 def test_the_longest_fits_into_a_header() -> None:
     """decision: a client that names itself at length gets an id all the same."""
     keys = KeyRing(primary=Secret("k" * 32, bytes(32)))
-    hostile = dict.fromkeys(("name", "title", "version", "x"), "\ud800" * 10_000)
+    hostile: dict[str, Any] = dict.fromkeys(("name", "title", "version", "x"), "\ud800" * 10_000)
     session = Session.begin(
         version="2025-11-25",
         capabilities={
