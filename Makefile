@@ -14,7 +14,8 @@
 #   make format        rewrites what `make lint` would refuse
 #   make console       rebuilds the browser console into the package, from console/
 #   make console-check the committed build is what console/ gives
-#   make check         lint, types, console-check, conformance, a minute of soak, test: what .ci/run calls
+#   make docs          the documentation as a site, in site/; every warning and dead link is an error
+#   make check         lint, types, docs, console-check, conformance, a minute of soak, test: what .ci/run calls
 #
 # Another Python beside the first: make test PYTHON=python3.13 VENV=.venv-3.13
 
@@ -36,7 +37,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test faults lint format types console console-check conformance bench instructions lowest check build clean soak soak-minute
+.PHONY: help demo test faults lint format types docs console console-check conformance bench instructions lowest check build clean soak soak-minute
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -143,11 +144,15 @@ lowest: $(SUITE)/node_modules/.installed
 	$(LOWEST)/bin/python -m pytest --no-cov $(PYTEST_ARGS)
 
 # The tests come last, so that the last line is their summary.
-check: lint types console-check conformance soak-minute test
+check: lint types docs console-check conformance soak-minute test
 
 build: $(VENV)/.dev
 	$(BIN)/python -m hatchling build
 
+docs: $(VENV)/.dev
+	$(BIN)/zensical build --strict --clean
+	$(BIN)/python -m tests.site_links site
+
 clean:
-	rm -rf dist build .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf dist build site .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache $(SUITE)/out
