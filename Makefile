@@ -154,5 +154,5 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m tests.site_links site
 
 clean:
-	rm -rf dist build site .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf dist build site .cache .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache $(SUITE)/out

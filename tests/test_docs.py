@@ -44,6 +44,8 @@ from fastapi_mcp_mrtr import (
     testing,
 )
 
+from . import site_links
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = {"python", "console", "json", "text", "nginx"}
@@ -294,6 +296,32 @@ def test_every_page_can_be_reached() -> None:
             files = ((page.parent / target).resolve() for target in targets if target)
             waiting += [file for file in files if file in PAGES]
     assert reached == set(PAGES)
+
+
+# ---------------------------------------------------------------------------------- the site
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """And nothing else. decision"""
+    listed = re.findall(r'"([\w/.-]+\.md)"', (ROOT / "zensical.toml").read_text())
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_a_dead_link_of_the_site_is_found(tmp_path: Path) -> None:
+    """`make docs` fails for it. decision"""
+    good = '<a href="b/#here">b</a><a href="https://example.com/">away</a><a id="top" href="#top">'
+    (tmp_path / "b").mkdir()
+    (tmp_path / "index.html").write_text(good)
+    (tmp_path / "b" / "index.html").write_text('<h2 id="here"><a href="../">up</a></h2>')
+    assert site_links.broken(tmp_path) == []
+    bad = '<a href="c/">c</a><a href="b/#gone">b</a><script src="https://cdn.example.com/x.js">'
+    (tmp_path / "index.html").write_text(bad)
+    assert site_links.broken(tmp_path) == [
+        "index.html loads https://cdn.example.com/x.js",
+        "index.html links to c/",
+        "index.html links to b/#gone, which has no such place",
+    ]
 
 
 # ------------------------------------------------------------------------- troubleshooting
