@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import httpx2
 from fastapi import FastAPI
 
-from fastapi_mcp_mrtr import MCPRouter
+from fastapi_mcp_mrtr import MCPRouter, RedisSessionStore
 
 from . import connect, mcp_miles, mcp_tools, rest, web
 from .auth import caller_by_key, caller_by_token_or_key, scopes_of
@@ -28,7 +28,7 @@ def create_app(
     """An app of its own, settled by `settings` or by the environment.
 
     `uvicorn --factory demo_app.app:create_app --workers 3` serves it from several processes; give
-    them one `TRAVEL_DESK_SECRET`.
+    them one `TRAVEL_DESK_SECRET`, and for clients of older revisions one `TRAVEL_DESK_REDIS`.
 
     With `login`, clients of the MCP endpoint can log in by OAuth; without, they send API keys.
     """
@@ -67,6 +67,7 @@ def create_app(
         principal=caller_by_token_or_key(login) if login else caller_by_key,
         scopes_of=scopes_of,
         keys=chosen.secret,
+        sessions=RedisSessionStore(chosen.redis) if chosen.redis else None,
         clock=clock,
         console=True,
         tags=["MCP"],

@@ -18,6 +18,8 @@ class Settings:
         secret: seals `requestState`. Several workers must share one; `None` makes one per process.
         public_url: where browsers reach the app, such as "https://desk.example.com". `None` takes
             it from each request, which is right unless a proxy hides it.
+        redis: where several workers share the sessions of clients of older revisions, such as
+            "redis://localhost:6379/0". One process needs none.
         login: whether clients can log in to the MCP endpoint. The authorization server is part of
             this process and in its memory, so it is for one worker. Needs `public_url`.
         hold_seconds: how long a seat stays held without being paid for.
@@ -29,6 +31,7 @@ class Settings:
     database: Path = Path("travel-desk.sqlite3")
     secret: Secret | None = None
     public_url: str | None = None
+    redis: str | None = None
     login: bool = False
     hold_seconds: float = 15 * 60
     patience: float = 20.0
@@ -53,6 +56,7 @@ class Settings:
             database=Path(environ.get("TRAVEL_DESK_DATABASE", defaults.database)),
             secret=Secret("desk", secret) if secret else None,
             public_url=environ.get("TRAVEL_DESK_URL") or None,
+            redis=environ.get("TRAVEL_DESK_REDIS") or None,
             login=environ.get("TRAVEL_DESK_LOGIN", "") not in ("", "0"),
             hold_seconds=float(environ.get("TRAVEL_DESK_HOLD_SECONDS", defaults.hold_seconds)),
             patience=float(environ.get("TRAVEL_DESK_PATIENCE", defaults.patience)),

@@ -342,6 +342,11 @@ class MCPRouter(APIRouter, HandlerGroup):
         self.tags = tags
 
     @property
+    def waits(self) -> int:
+        """How often handlers that older clients called said `not_yet()`; for tests."""
+        return 0 if self._asks is None else self._asks.waits
+
+    @property
     def clock(self) -> Callable[[], float]:
         """What tells the time: seconds since the epoch. Settable, for tests."""
         return self._flows.clock

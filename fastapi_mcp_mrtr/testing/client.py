@@ -16,7 +16,8 @@ from pydantic import BaseModel
 from fastapi_mcp_mrtr.testing.connection import ALL_CAPABILITIES, Connection
 from fastapi_mcp_mrtr.testing.flow import Answers, Call, Round, begin
 from fastapi_mcp_mrtr.testing.inside import advance_clock, overridden, restore_clock
-from fastapi_mcp_mrtr.testing.wire import Headers, Meta
+from fastapi_mcp_mrtr.testing.older import OlderSession
+from fastapi_mcp_mrtr.testing.wire import PROTOCOL_VERSION, Headers, Meta, Omit, Reply
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -32,7 +33,7 @@ _CLIENT_INFO: Final[Mapping[str, Any]] = {"name": "fastapi-mcp-mrtr-testing", "v
 
 
 class MCPTestClient(Connection):
-    """An MCP client of revision 2026-07-28 that plays whole flows against an app, in process.
+    """An MCP client that plays whole flows against an app, in process.
 
     ```python
     from fastapi_mcp_mrtr.testing import DECLINE, MCPTestClient
@@ -71,6 +72,8 @@ class MCPTestClient(Connection):
         max_rounds: How many rounds that ask one flow may take.
         max_waits: How many rounds one flow may only wait; counted by themselves.
         raise_server_exceptions: Whether an exception that leaves the app reaches the test.
+        version: The revision to speak. On an older one the client opens a session, and answers
+            asks while the stream of the call is open; there are no states to tamper with.
 
     Raises:
         ImportError: The HTTP client that Starlette's `TestClient` builds on is not installed.
@@ -91,12 +94,16 @@ class MCPTestClient(Connection):
         max_rounds: int = 16,
         max_waits: int = 16,
         raise_server_exceptions: bool = True,
+        version: str = PROTOCOL_VERSION,
     ) -> None:
         super().__init__(
             url, headers, capabilities, client_info, progress, log_level, max_rounds, max_waits
         )
         self.app = app
         self.http: TestClient = _http_client(app, raise_server_exceptions)
+        self.raise_server_exceptions = raise_server_exceptions
+        self.version = version
+        self._session = None if version == PROTOCOL_VERSION else OlderSession(self, version)
 
     def __enter__(self) -> Self:
         self.http.__enter__()
@@ -109,12 +116,30 @@ class MCPTestClient(Connection):
         traceback: TracebackType | None,
     ) -> None:
         self._restore_clock()
+        self._leave()
         self.http.__exit__(exc_type, exc, traceback)
 
     def close(self) -> None:
         """Set the router's clock right and let the HTTP client go; for use without `with`."""
         self._restore_clock()
+        self._leave()
         self.http.close()
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        headers: Headers | None = None,
+        meta: Meta | Omit | None = None,
+    ) -> Reply:
+        """Send one request and return what came back: the end of it, or what it asks.
+
+        See `Connection.request`. On an older revision, answers go to the call that waits for them.
+        """
+        if self._session is not None:
+            return self._session.request(method, params, headers, meta)
+        return super().request(method, params, headers=headers, meta=meta)
 
     # Whole flows
 
@@ -255,6 +280,10 @@ class MCPTestClient(Connection):
             raise TypeError("The router has no principal=, so there is nobody to be")
         with overridden(self.app, dependency, value):
             yield self
+
+    def _leave(self) -> None:
+        if self._session is not None:
+            self._session.close()
 
     def _restore_clock(self) -> None:
         if self._restore is not None:

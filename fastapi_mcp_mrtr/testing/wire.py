@@ -67,7 +67,8 @@ class Reply:
             return "rejected"
         if "error" in self.message:
             return "error"
-        required = self.message["result"]["resultType"] == "input_required"
+        # Older revisions have no resultType: their results are complete.
+        required = self.message["result"].get("resultType") == "input_required"
         return "input_required" if required else "complete"
 
     @property

@@ -1,9 +1,11 @@
-"""Every flow of the demo with the official client over real HTTP: one process, then three."""
+"""Every flow of the demo with the official client over real HTTP: one process, then three; as it
+connects today, and as clients of older revisions do.
+"""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import httpx2
@@ -11,6 +13,7 @@ import pytest
 from mcp import Client
 from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp_types import (
     ElicitRequestParams,
     ElicitRequestURLParams,
@@ -23,6 +26,8 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from tests.state.ledger.services import RedisServer
+
 from .helpers import AMELIE, BRUNO, Browser, served
 
 pytestmark = pytest.mark.anyio
@@ -30,12 +35,36 @@ pytestmark = pytest.mark.anyio
 Answers = Mapping[str, Any]
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["one process", "three workers"])
+class Address(str):
+    """Where the server is, and how clients are to connect."""
+
+    mode: Literal["auto", "legacy"] = "auto"
+
+
+VERSION = {"auto": "2026-07-28", "legacy": "2025-11-25"}
+ASK = "io.github.fastapi-mcp-mrtr/ask"
+"""The key of a question, in the `_meta` of a request of the server's."""
+
+SERVERS = {
+    "one process": (1, "auto"),
+    "one process, older": (1, "legacy"),
+    "three workers": (3, "auto"),
+    "three workers, older": (3, "legacy"),
+}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server for the whole module; its tests keep to seats of their own."""
-    quick = {"TRAVEL_DESK_PATIENCE": "0", "TRAVEL_DESK_PARTNER_PAUSE": "0"}
-    with served(tmp_path_factory.mktemp("served"), workers=request.param, **quick) as url:
-        yield url
+    workers, mode = SERVERS[request.param]
+    settings = {"TRAVEL_DESK_PATIENCE": "0", "TRAVEL_DESK_PARTNER_PAUSE": "0"}
+    with ExitStack() as stack:
+        if workers > 1:
+            settings["TRAVEL_DESK_REDIS"] = stack.enter_context(RedisServer()).url
+        folder = tmp_path_factory.mktemp("served")
+        address = Address(stack.enter_context(served(folder, workers=workers, **settings)))
+        address.mode = mode  # type: ignore[assignment]
+        yield address
 
 
 @asynccontextmanager
@@ -50,11 +79,18 @@ async def connected(
     """The official client. It answers from `answers`, and calls `on_wait` when it may only wait."""
 
     async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        found = answers[str(context.request_id)]
+        about: Any = (params.meta or {}).get(ASK, {"key": context.request_id})
+        found = answers[str(about["key"])]
         if isinstance(params, ElicitRequestURLParams):
             found(params.url)
+            if on_wait is not None and mode == "legacy":  # the server waits by itself
+                group.start_soon(waiting, on_wait)
             return ElicitResult(action="accept")
         return ElicitResult(action="accept", content=found)
+
+    async def waiting(on_wait: Callable[[], object]) -> None:
+        for _ in range(2):
+            await anyio.to_thread.run_sync(on_wait)
 
     async def received(response: httpx2.Response) -> None:
         if on_wait and response.headers.get("content-type") == "application/json":
@@ -66,17 +102,25 @@ async def connected(
         if logs is not None:
             logs.append(str(params.data))
 
-    async with httpx2.AsyncClient(
-        headers={"X-API-Key": key}, timeout=60, event_hooks={"response": [received]}
-    ) as http:
+    mode = getattr(url, "mode", "auto")
+    async with (
+        anyio.create_task_group() as group,
+        httpx2.AsyncClient(
+            headers={"X-API-Key": key}, timeout=60, event_hooks={"response": [received]}
+        ) as http,
+    ):
         transport = streamable_http_client(f"{url}/mcp", http_client=http)
         async with Client(
             transport,
             elicitation_callback=answer,
             logging_callback=logged,
             log_level="debug" if logs is not None else None,
+            mode=mode,
         ) as client:
-            assert client.protocol_version == "2026-07-28"
+            assert client.protocol_version == VERSION[mode]
+            if logs is not None and mode == "legacy":
+                with pytest.warns(MCPDeprecationWarning):
+                    await client.set_logging_level("debug")
             yield client
 
 
@@ -235,7 +279,7 @@ async def test_one_seat_for_many(url: str) -> None:
     assert seats.count("9A") == 1
 
 
-@pytest.mark.parametrize("url", [3], indirect=True, ids=["three workers"])
+@pytest.mark.parametrize("url", ["three workers", "three workers, older"], indirect=True)
 async def test_two_hundred_flows_from_twenty_clients(url: str) -> None:
     """User report: with state held per process, one flow in eight finished over eight workers."""
     finished: list[str] = []

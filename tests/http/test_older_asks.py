@@ -75,6 +75,7 @@ async def test_the_ask_as_it_is_sent(client: Client) -> None:
     """spec: form mode with its schema (client/elicitation §Form Mode)."""
     ask = await client.call("book", {"flight": "LX1"}).next()
     assert ask["params"] == {
+        "_meta": {"io.github.fastapi-mcp-mrtr/ask": {"key": "seat", "of": 1}},
         "mode": "form",
         "message": "Which seat on LX1?",
         "requestedSchema": {
@@ -100,7 +101,7 @@ async def test_several_in_one_round(client: Client) -> None:
     """Decision: all are sent at once and answered in any order."""
     call = client.call("everything")
     asks = {ask["method"]: ask for ask in [await call.next() for _ in range(3)]}
-    assert "params" not in asks["roots/list"]
+    assert asks["roots/list"]["params"].keys() == {"_meta"}
     await client.answer(asks["roots/list"], {"roots": [{"uri": "file:///r"}]})
     await client.answer(asks["sampling/createMessage"], POEM)
     await client.accept(asks["elicitation/create"], value="Ann")

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from fastapi_mcp_mrtr import MCPRouter, Rounds, need_input
 from fastapi_mcp_mrtr.server import telemetry
+from fastapi_mcp_mrtr.testing import MCPTestClient
 from tests import wire
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -71,6 +72,22 @@ def test_rounds_of_one_flow_share_its_id(app: FastAPI, exporter: InMemorySpanExp
     assert [attributes(span)["mcp.flow.round"] for span in (first, second)] == [1, 2]
     assert attributes(first)["mcp.method.name"] == "tools/call"
     assert attributes(first)["mcp.protocol.version"] == "2026-07-28"
+    assert "Alice" not in first.to_json() + second.to_json()
+
+
+def test_rounds_of_an_older_client_are_spans_too(
+    app: FastAPI, exporter: InMemorySpanExporter
+) -> None:
+    """decision: one call of an older client is as many spans as it takes rounds, of one flow."""
+    client = MCPTestClient(app, version="2025-11-25")
+    client.call_tool("ask", answers={"name": "Alice"}, meta={"traceparent": PARENT})
+    client.close()
+    first, second = rounds(exporter)
+    assert first.name == second.name == "tools/call ask"
+    assert attributes(first)["mcp.flow.id"] == attributes(second)["mcp.flow.id"]
+    assert [attributes(span)["mcp.flow.round"] for span in (first, second)] == [1, 2]
+    assert attributes(first)["mcp.protocol.version"] == "2025-11-25"
+    assert {span.parent.trace_id for span in (first, second) if span.parent} == {int(TRACE, 16)}
     assert "Alice" not in first.to_json() + second.to_json()
 
 

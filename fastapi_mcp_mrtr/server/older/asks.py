@@ -21,6 +21,7 @@ from fastapi_mcp_mrtr.state.sessions.session_id import Session
 
 from .translate import CannotAsk, older_ask
 
+_ABOUT: Final = "io.github.fastapi-mcp-mrtr/ask"
 _PURPOSE: Final = b"answer"
 _ASK_ID: Final = re.compile(r"([A-Za-z0-9_-]{22})\.([0-9]{1,4})", re.ASCII)
 
@@ -51,6 +52,8 @@ class Asks:
         self._max_asks = max_asks_per_session
         self._open: Counter[str] = Counter()
         """How many asks wait in this process, by session."""
+        self.waits = 0
+        """How often a handler said `not_yet()`; for tests, which may do something about it."""
 
     def __len__(self) -> int:
         """How many asks wait in this process."""
@@ -72,6 +75,9 @@ class Asks:
             for number, key in enumerate(keys):
                 ask_id = f"{nonce}.{number}"
                 ask = older_ask(requests[key], session.version, ask_id)
+                # Today's clients see keys, too, and how many questions come together.
+                about = {_ABOUT: {"key": key, "of": len(keys)}}
+                ask["params"] = {**ask.get("params", {}), "_meta": about}
                 messages.append(encode({"jsonrpc": "2.0", "id": ask_id, **ask}))
         except CannotAsk as error:
             raise Unanswered(f"This client cannot be asked: {error}") from None

@@ -196,6 +196,7 @@ class _BridgedCall:
             self._pause = _FIRST_PAUSE
         if not now + self._pause <= self._deadline:
             raise Unanswered(f"Not finished within {seconds:g} seconds")
+        self._asks.waits += 1
         await _sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 

@@ -1,0 +1,88 @@
+"""Several processes and one Redis: answers find the worker that waits, and one of them dies."""
+
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+
+from .wire import PATIENCE, OlderClient, fetched, requested, serving
+
+pytestmark = pytest.mark.anyio
+
+KEY = {"io.github.fastapi-mcp-mrtr/idempotencyKey": "order-1"}
+
+
+async def test_an_answer_that_reaches_another_worker(tmp_path: Path, redis_url: str) -> None:
+    """user report: behind a load balancer the answer went to a process that had not asked."""
+    with (
+        serving(tmp_path, name="a", ERAS_REDIS=redis_url) as (a, _),
+        serving(tmp_path, name="b", ERAS_REDIS=redis_url) as (b, _),
+        anyio.fail_after(PATIENCE),
+    ):
+        client = await OlderClient(a).initialize()
+        async with client.call("greet", url=a) as call:
+            ask = await call.next()
+            assert await client.answer(ask, "Ada", b) == 202
+            assert await call.text() == "Hello, Ada"
+        # And the other way round, in the same session.
+        async with client.call("greet", url=b) as call:
+            ask = await call.next()
+            assert await client.answer(ask, "Bo", a) == 202
+            assert await call.text() == "Hello, Bo"
+
+
+async def test_the_worker_that_waits_is_killed(tmp_path: Path, redis_url: str) -> None:
+    """decision: the client sees a broken connection, tries again on whichever worker is left, and
+    goes on where it was; what a step recorded does not run again."""
+    events = tmp_path / "events"
+    env = {"ERAS_REDIS": redis_url, "ERAS_EVENTS": str(events)}
+    with (
+        serving(tmp_path, name="a", **env) as (a, worker),
+        serving(tmp_path, name="b", **env) as (b, _),
+        anyio.fail_after(PATIENCE),
+    ):
+        client = await OlderClient(a).initialize()
+        async with client.call("order", {"account": "ada"}, meta=KEY) as call:
+            lost = await call.next()
+            worker.popen.send_signal(signal.SIGKILL)
+            with pytest.raises((OSError, EOFError)):
+                await call.next()
+        # Nobody waits for this answer any more; it is taken and does nothing.
+        assert await client.answer(lost, "nowhere", b) == 202
+        async with client.call("order", {"account": "ada"}, meta=KEY, url=b) as call:
+            ask = await call.next()
+            assert ask["params"]["message"] == lost["params"]["message"]
+            await client.answer(ask, "Rome", b)
+            assert await call.text() == "receipt of ada to Rome"
+    assert events.read_text() == "charged ada\n"
+
+
+async def test_subscribers_of_every_worker_hear_of_it(tmp_path: Path, redis_url: str) -> None:
+    """user report: of several workers only one told its subscribers that a resource changed."""
+    uri = "eras://news/sport"
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"notifications": {"resourceSubscriptions": [uri]}, "_meta": meta}
+    listen = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
+    with (
+        serving(tmp_path, name="a", ERAS_REDIS=redis_url) as (a, _),
+        serving(tmp_path, name="b", ERAS_REDIS=redis_url) as (b, _),
+        anyio.fail_after(PATIENCE),
+    ):
+        client = await OlderClient(a).initialize()
+        await client.tell({"id": 1, "method": "resources/subscribe", "params": {"uri": uri}})
+        async with (
+            requested(f"{b}/mcp", headers=client.headers, method="GET") as older,
+            requested(f"{b}/mcp", listen, headers) as modern,
+        ):
+            agreed = await modern.next()
+            assert agreed["params"]["notifications"] == {"resourceSubscriptions": [uri]}
+            await fetched(f"{a}/publish/sport", method="POST")
+            for stream in (modern, older):
+                message = await stream.next()
+                assert message["method"] == "notifications/resources/updated"
+                assert message["params"]["uri"] == uri
