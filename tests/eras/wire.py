@@ -26,7 +26,8 @@ def serving(folder: Path, *, name: str = "server", **env: str) -> Iterator[tuple
     arguments = ["uvicorn", "tests.eras.serving:app", "--host", "127.0.0.1", "--port", str(port)]
     process = Process([*arguments, "--backlog", "2048"], folder / f"{name}.log", **env)
     try:
-        process.wait_for("Application startup complete")
+        # The application is started first, and only then is its port open.
+        process.wait_for("Uvicorn running on")
         yield f"http://127.0.0.1:{port}", process
     finally:
         process.end()
