@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .servers import LOAD_CORE
+from .servers import LOAD_CORE, Server
 
 CONNECTIONS: Final = 16
 
@@ -37,7 +37,9 @@ class Figures:
     """What one run of wrk found."""
 
     per_second: float
-    """Responses."""
+    """Responses, by the clock."""
+    per_cpu_second: float
+    """Responses for each second that the server had its core for."""
     p50_us: float
     p99_us: float
     load_cpu: float
@@ -75,7 +77,7 @@ def send(port: int, request: Request) -> str:
 
 
 def drive(
-    port: int, requests: Sequence[Request], seconds: float, *, then: Request | None = None
+    server: Server, requests: Sequence[Request], seconds: int, *, then: Request | None = None
 ) -> Figures:
     """Send the requests in turn over 16 connections for a while.
 
@@ -90,24 +92,28 @@ def drive(
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(f"local plan = {_lua(plan)}\n{_SCRIPT.read_text()}")
         script.flush()
-        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:g}s", "-s", script.name]
-        # wrk takes whole seconds only.
-        command[3] = f"-d{max(1, round(seconds))}s"
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", script.name]
+        before, served = resource.getrusage(resource.RUSAGE_CHILDREN), server.cpu_seconds()
         done = subprocess.run(
-            [*command, f"http://127.0.0.1:{port}/"],
+            [*command, f"http://127.0.0.1:{server.port}/"],
             capture_output=True,
             text=True,
             check=True,
             preexec_fn=lambda: os.sched_setaffinity(0, [LOAD_CORE]),
         )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        after, served = resource.getrusage(resource.RUSAGE_CHILDREN), server.cpu_seconds() - served
     found: dict[str, Any] = json.loads(done.stdout.rpartition("FIGURES ")[2])
     if found["failures"] or not found["requests"]:
         raise BadAnswer(f"{found['failures']} of {found['requests']} requests failed")
     elapsed = found["duration_us"] / 1e6
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Figures(found["requests"] / elapsed, found["p50_us"], found["p99_us"], used / elapsed)
+    return Figures(
+        found["requests"] / elapsed,
+        found["requests"] / served,
+        found["p50_us"],
+        found["p99_us"],
+        used / elapsed,
+    )
 
 
 def _for_lua(request: Request) -> dict[str, Any]:

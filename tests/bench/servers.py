@@ -71,6 +71,11 @@ class Server:
                 return
         raise RuntimeError(f"{self._app} did not start")
 
+    def cpu_seconds(self) -> float:
+        """What the process has had of its core: what it would take alone on the machine."""
+        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
     def resident_kb(self) -> int:
         """The memory that the process holds."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
