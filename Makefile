@@ -126,7 +126,6 @@ $(BENCH)/.installed: pyproject.toml
 	@touch $@
 
 bench: $(BENCH)/.installed
-	@command -v wrk >/dev/null || { echo 'make bench drives the servers with wrk: apt-get install wrk' >&2; exit 1; }
 	@QUICK=$(QUICK) $(BENCH)/bin/python -m tests.bench.run
 
 instructions: $(VENV)/.test

@@ -1,9 +1,11 @@
-"""`make bench`: every scenario in interleaved rounds, one table, and `bench.json`.
+"""`make bench`: every scenario in rounds in which everybody has a turn, a table, and `bench.json`.
 
 Rates are for each second that a server had its core for. On a machine with nothing else to do that
-is what the clock says; on any other one, the clock also measures the others. `bench.json` has both.
-The spread is half the distance between the quartiles. `QUICK=1` takes fewer rounds, and fewer calls
-for the memory: two minutes in all.
+is what the clock says; on any other one, the clock also measures the others. A ratio is the median
+of the ratios of every round, so what slows a round down slows down both. `bench.json` has all
+slices, with the clock's figures too. The spread is half the distance between the quartiles.
+
+`QUICK=1` takes fewer rounds, and fewer calls for the memory: two minutes in all.
 """
 
 import json
@@ -15,15 +17,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack, closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from tests.state.ledger.services import PostgresServer, RedisServer
 
-from .load import CONNECTIONS, Figures, drive, require_wrk
+from .load import CONNECTIONS, Connections, Slice
 from .processes import import_seconds, seal_and_open_us
 from .scenarios import (
     ECHO,
@@ -41,8 +42,8 @@ from .scenarios import (
 from .servers import CORES, LOAD_CORE, ROOT, SERVER_CORE, Server
 
 QUICK: Final = os.environ.get("QUICK", "") not in ("", "0")
-ROUNDS: Final = 2 if QUICK else 9
-SECONDS: Final = 1
+ROUNDS: Final = 12 if QUICK else 60
+SECONDS: Final = 0.12
 CALLS: Final = 20_000 if QUICK else 100_000
 ABANDONED: Final = 4_000 if QUICK else 20_000
 
@@ -69,8 +70,8 @@ RATIOS: Final[Mapping[str, tuple[Scenario, str, str]]] = {
 }
 """What `bench.json` has under `ratios`: a scenario's figure for one entrant by that of another."""
 
-Runs = dict[str, dict[str, list[Figures]]]
-"""The figures of every run, by scenario and entrant."""
+Found = dict[str, list[Slice]]
+"""The slices of a scenario, by entrant."""
 
 
 @contextmanager
@@ -111,73 +112,79 @@ def start_all(stack: ExitStack, urls: Mapping[str, str]) -> dict[str, Server]:
     return servers
 
 
-def measure(scenario: Scenario, servers: Mapping[str, Server]) -> dict[str, list[Figures]]:
-    """The figures of each entrant, in rounds in which everybody has a turn."""
-    entrants = [entrant for entrant in scenario.entrants if entrant.server in servers]
+def measure(scenario: Scenario, connections: Mapping[str, Connections]) -> Found:
+    """The slices of each entrant, in rounds in which everybody has a turn."""
+    entrants = [entrant for entrant in scenario.entrants if entrant.server in connections]
     plans = [
-        (entrant, servers[entrant.server], entrant.prepare(servers[entrant.server].port))
+        (entrant, connections[entrant.server], entrant.prepare(connections[entrant.server]))
         for entrant in entrants
     ]
-    found: dict[str, list[Figures]] = {entrant.name: [] for entrant in entrants}
+    found: Found = {entrant.name: [] for entrant in entrants}
+    for entrant, server, requests in plans:  # caches fill
+        server.drive(requests, SECONDS, then=entrant.then)
     for round in range(ROUNDS):
-        # Whoever is measured first, the machine has that much more to say about the others.
+        # Who is measured beside whom, and who first, is different in the next round.
         for entrant, server, requests in plans if round % 2 == 0 else reversed(plans):
-            found[entrant.name].append(drive(server, requests, SECONDS, then=entrant.then))
+            found[entrant.name].append(server.drive(requests, SECONDS, then=entrant.then))
     return found
 
 
-def rate(entrant: Entrant, runs: list[Figures]) -> float:
+def rate(entrant: Entrant, slices: list[Slice]) -> float:
     """What the scenario counts, a second of the server's core: the median."""
-    return statistics.median(run.per_cpu_second for run in runs) * entrant.per_request
+    return statistics.median(part.per_cpu_second for part in slices) * entrant.per_request
 
 
-def report(scenario: Scenario, found: Mapping[str, list[Figures]]) -> None:
+def ratio(scenario: Scenario, found: Found, above: str, below: str) -> tuple[float, float]:
+    """The median of the ratios of every round, and their spread."""
+    weights = {entrant.name: entrant.per_request for entrant in scenario.entrants}
+    weight = weights[above] / weights[below]
+    of_rounds = [
+        a.per_cpu_second / b.per_cpu_second * weight
+        for a, b in zip(found[above], found[below], strict=True)
+    ]
+    low, middle, high = statistics.quantiles(of_rounds, n=4)
+    return middle, (high - low) / 2
+
+
+def p99_ms(slices: list[Slice]) -> float:
+    latencies = sorted(latency for part in slices for latency in part.latencies)
+    return latencies[len(latencies) * 99 // 100] * 1000
+
+
+def report(scenario: Scenario, found: Found) -> None:
     entrants = {entrant.name: entrant for entrant in scenario.entrants}
-    base = rate(entrants[LIBRARY], found[LIBRARY]) if LIBRARY in found else None
     print(f"\n{scenario.name} ({scenario.counted} a second of one core)")
-    for name, runs in found.items():
-        rates = [run.per_cpu_second for run in runs]
-        low, _, high = statistics.quantiles(rates, n=4)
-        spread = (high - low) / statistics.median(rates) / 2
-        p99 = statistics.median(run.p99_us for run in runs) / 1000
-        relative = f"{base / rate(entrants[name], runs):6.2f} x" if base else " " * 8
+    for name, slices in found.items():
+        relative = ""
+        if LIBRARY in found and name != LIBRARY:
+            middle, spread = ratio(scenario, found, LIBRARY, name)
+            relative = f"{middle:6.2f} x ±{spread:.2f}"
+        busy = sum(part.load_cpu for part in slices) / sum(part.elapsed for part in slices)
         print(
-            f"  {name:36}{rate(entrants[name], runs):10,.0f} ±{spread:4.0%}  p99 {p99:6.2f} ms"
-            f"  {relative}  wrk {max(run.load_cpu for run in runs):4.0%}"
+            f"  {name:36}{rate(entrants[name], slices):10,.0f}  p99 {p99_ms(slices):7.2f} ms"
+            f"  load {busy:4.0%}  {relative}"
         )
 
 
-def ratios(runs: Runs) -> dict[str, float]:
-    found = {}
-    for name, (scenario, above, below) in RATIOS.items():
-        rates = {
-            entrant.name: rate(entrant, runs[scenario.name][entrant.name])
-            for entrant in scenario.entrants
-            if entrant.name in runs[scenario.name]
-        }
-        found[name] = round(rates[above] / rates[below], 3)
-    return found
-
-
-def memory(server: Server, bare: Server) -> dict[str, int]:
+def memory(server: Server, calls: Connections, bare: Server, idle: Connections) -> dict[str, int]:
     """Kilobytes of the process: fresh, after many calls, after many flows that nobody ends."""
-    tool("echo")(server.port)
-    plain(bare.port)
+    echo, first = tool("echo")(calls), first_round("two_rounds")
+    plain(idle)
     found = {"idle": server.resident_kb(), "idle, bare FastAPI": bare.resident_kb()}
     # What grows once, such as caches and the allocator's pools, has grown then.
-    _drive_at_least(server, tool("echo")(server.port), CALLS // 10)
-    _drive_at_least(server, first_round("two_rounds")(server.port), ABANDONED // 10)
+    _drive_at_least(calls, echo, CALLS // 10)
+    _drive_at_least(calls, first(calls), ABANDONED // 10)
     found["warm"] = server.resident_kb()
-    _drive_at_least(server, tool("echo")(server.port), CALLS)
+    _drive_at_least(calls, echo, CALLS)
     found["after the calls"] = server.resident_kb()
-    _drive_at_least(server, first_round("two_rounds")(server.port), ABANDONED)
+    _drive_at_least(calls, first(calls), ABANDONED)
     found["after the abandoned flows"] = server.resident_kb()
     return found
 
 
-def _drive_at_least(server: Server, requests: Any, count: int) -> None:
+def _drive_at_least(server: Connections, requests: Any, count: int) -> None:
     while count > 0:
-        count -= round(drive(server, requests, 1).per_second)
+        count -= server.drive(requests, 0.5).responses
 
 
 def machine() -> dict[str, Any]:
@@ -196,21 +203,41 @@ def machine() -> dict[str, Any]:
     }
 
 
+def summary(part: Slice) -> dict[str, float]:
+    """A slice without its latencies, for `bench.json`."""
+    return {
+        "responses": part.responses,
+        "elapsed": round(part.elapsed, 6),
+        "server_cpu": round(part.server_cpu, 6),
+        "load_cpu": round(part.load_cpu, 6),
+    }
+
+
 def main() -> None:
-    require_wrk()
     began = time.monotonic()
     if len(CORES) < 2:
         print("One core only: the load takes from the servers what it needs. Expect noise.")
-    runs: Runs = {}
+    runs: dict[str, Found] = {}
     with ledger_urls() as urls, ExitStack() as stack:
         servers = start_all(stack, urls)
-        kilobytes = memory(servers["library"], servers["fastapi"])
+        os.sched_setaffinity(0, [LOAD_CORE])
+        connections = {
+            name: stack.enter_context(closing(Connections(server)))
+            for name, server in servers.items()
+        }
+        kilobytes = memory(
+            *(servers["library"], connections["library"]),
+            *(servers["fastapi"], connections["fastapi"]),
+        )
         for scenario in SCENARIOS:
-            runs[scenario.name] = measure(scenario, servers)
+            runs[scenario.name] = measure(scenario, connections)
             report(scenario, runs[scenario.name])
-    against = ratios(runs)
     imports = import_seconds(3 if QUICK else 9)
     sealing = seal_and_open_us()
+    against = {
+        name: ratio(scenario, runs[scenario.name], above, below)
+        for name, (scenario, above, below) in RATIOS.items()
+    }
     figures = {
         "machine": machine(),
         "versions": {name: version(name) for name in PACKAGES},
@@ -218,17 +245,28 @@ def main() -> None:
         "rounds": ROUNDS,
         "seconds": SECONDS,
         "runs": {
-            scenario: {name: [asdict(run) for run in entrant] for name, entrant in found.items()}
-            for scenario, found in runs.items()
+            scenario.name: {
+                name: {
+                    "p99_ms": round(p99_ms(slices), 3),
+                    "per_cpu_second": round(rate(entrant, slices), 1),
+                    "counted": scenario.counted,
+                    "slices": [summary(part) for part in slices],
+                }
+                for entrant in scenario.entrants
+                for name, slices in runs[scenario.name].items()
+                if name == entrant.name
+            }
+            for scenario in SCENARIOS
         },
         "memory_kb": kilobytes,
         "calls": CALLS,
         "abandoned_flows": ABANDONED,
         "import_cpu_seconds": imports,
         "seal_and_open_us": sealing,
-        "ratios": against,
+        "ratios": {name: round(middle, 3) for name, (middle, _) in against.items()},
+        "spreads": {name: round(spread, 3) for name, (_, spread) in against.items()},
     }
-    (ROOT / "bench.json").write_text(json.dumps(figures, indent=2) + "\n")
+    (ROOT / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
     print("\nimport, CPU seconds beyond the interpreter's")
     base = statistics.median(imports["fastapi"])
     for name, seconds in imports.items():
@@ -241,8 +279,8 @@ def main() -> None:
     for name, microseconds in sealing.items():
         print(f"  {name:36}{microseconds:10.1f}")
     print("\nratios")
-    for name, ratio in against.items():
-        print(f"  {name:36}{ratio:10.2f}")
+    for name, (middle, spread) in against.items():
+        print(f"  {name:36}{middle:10.2f} ±{spread:.2f}")
     print(f"\nbench.json has it all; {time.monotonic() - began:.0f} s")
 
 

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from tests import wire
 
-from .load import BadAnswer, Request, send
+from .load import BadAnswer, Connections, Request
 
 ARGUMENTS: Final = {"text": "hello world"}
 SEAT: Final = {"action": "accept", "content": {"row": 7, "letter": "B"}}
 
-Prepare = Callable[[int], Sequence[Request]]
-"""The requests of a scenario for the server on a port, tried out before they are measured."""
+Prepare = Callable[[Connections], Sequence[Request]]
+"""The requests of a scenario for a server, tried out before they are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ def _post(body: Mapping[str, Any], path: str = "/mcp") -> Request:
     return Request(path, {**wire.headers(body), "x-api-key": "alice"}, json.dumps(body).encode())
 
 
-def _answer(port: int, request: Request) -> dict[str, Any]:
-    text = send(port, request)
+def _answer(server: Connections, request: Request) -> dict[str, Any]:
+    text = server.ask(request)
     messages = wire.parse("application/json" if text[:1] == "{" else "text/event-stream", text)
     result = messages[-1].get("result")
     if not isinstance(result, dict):
@@ -50,11 +50,11 @@ def _answer(port: int, request: Request) -> dict[str, Any]:
     return result
 
 
-def plain(port: int) -> Sequence[Request]:
+def plain(server: Connections) -> Sequence[Request]:
     """The same echo without MCP."""
     headers = {"content-type": "application/json", "x-api-key": "alice"}
     request = Request("/echo", headers, json.dumps(ARGUMENTS).encode())
-    if json.loads(send(port, request)) != ARGUMENTS:
+    if json.loads(server.ask(request)) != ARGUMENTS:
         raise BadAnswer("no echo")
     return [request]
 
@@ -64,9 +64,9 @@ def tool(
 ) -> Prepare:
     """One call of a tool."""
 
-    def prepare(port: int) -> Sequence[Request]:
+    def prepare(server: Connections) -> Sequence[Request]:
         request = _post(wire.call(name, arguments, progressToken="p"))
-        text = _answer(port, request)["content"][0]["text"]
+        text = _answer(server, request)["content"][0]["text"]
         if says not in text:
             raise BadAnswer(f"{name} answered {text!r}")
         return [request]
@@ -77,14 +77,14 @@ def tool(
 def flow(name: str, rounds: int) -> Prepare:
     """All rounds of a flow, played once; its states may be sent again and again."""
 
-    def prepare(port: int) -> Sequence[Request]:
+    def prepare(server: Connections) -> Sequence[Request]:
         requests = [_post(wire.call(name, {"flight": "LH454"}))]
         for _ in range(rounds - 1):
-            result = _answer(port, requests[-1])
+            result = _answer(server, requests[-1])
             more: dict[str, Any] = {"inputResponses": dict.fromkeys(result["inputRequests"], SEAT)}
             more["requestState"] = result["requestState"]
             requests.append(_post(wire.call(name, {"flight": "LH454"}, **more)))
-        if _answer(port, requests[-1]).get("resultType") != "complete":
+        if _answer(server, requests[-1]).get("resultType") != "complete":
             raise BadAnswer(f"{name} does not end after {rounds} rounds")
         return requests
 
@@ -92,9 +92,9 @@ def flow(name: str, rounds: int) -> Prepare:
 
 
 def list_tools(count: int) -> Prepare:
-    def prepare(port: int) -> Sequence[Request]:
+    def prepare(server: Connections) -> Sequence[Request]:
         request = _post(wire.message("tools/list"))
-        if len(_answer(port, request)["tools"]) != count:
+        if len(_answer(server, request)["tools"]) != count:
             raise BadAnswer(f"not {count} tools")
         return [request]
 
@@ -102,9 +102,9 @@ def list_tools(count: int) -> Prepare:
 
 
 def first_round(name: str) -> Prepare:
-    def prepare(port: int) -> Sequence[Request]:
+    def prepare(server: Connections) -> Sequence[Request]:
         request = _post(wire.call(name, {"flight": "LH454"}))
-        if _answer(port, request)["resultType"] != "input_required":
+        if _answer(server, request)["resultType"] != "input_required":
             raise BadAnswer(f"{name} does not ask")
         return [request]
 

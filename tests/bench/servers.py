@@ -30,6 +30,7 @@ class Server:
         command += [f"tests.bench.contestants.{module}:{name or 'app'}"]
         command += ["--loop", "uvloop", "--http", "httptools", "--workers", "1"]
         command += ["--port", str(self.port), "--log-level", "warning", "--no-access-log"]
+        command += ["--timeout-keep-alive", "3600"]
         if name.endswith("_mode"):
             command.append("--factory")
         self._process = subprocess.Popen(
