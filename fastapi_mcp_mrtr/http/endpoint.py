@@ -68,7 +68,10 @@ _ACCEPT: Final = "application/json, text/event-stream"  # as the spec's example 
 _STREAM_TYPES: Final = frozenset({"text/event-stream", "text/*", "*/*"})
 
 
-Serve = Callable[[RequestHeaders, Any, RequestDependencies, Tree], Awaitable[Response]]
+Sent = list[tuple[bytes, bytes]]
+"""The headers of a request as they came, with its credentials."""
+
+Serve = Callable[[RequestHeaders, Any, RequestDependencies, Tree, Sent], Awaitable[Response]]
 
 
 class MCPEndpoint:
@@ -117,7 +120,8 @@ class MCPEndpoint:
             self._warn_of_other_resource(path)
 
         async def handle(request: Request) -> Response:
-            headers = RequestHeaders.read(request.scope["headers"])
+            sent: Sent = request.scope["headers"]
+            headers = RequestHeaders.read(sent)
             refusal = self._origins.refusal(headers)
             if refusal is not None:
                 return JSONBytes(encode_error(None, INVALID_REQUEST, refusal), 403)
@@ -126,7 +130,7 @@ class MCPEndpoint:
                     principal = None
                     if solves:
                         principal = await self._authenticate(headers, dependencies, tree)
-                    response = await serve(headers, principal, dependencies, tree)
+                    response = await serve(headers, principal, dependencies, tree, sent)
             except ChallengeError as challenge:
                 return challenge.response()
             except HTTPException as raised:
@@ -181,6 +185,7 @@ class MCPEndpoint:
         principal: Any,
         dependencies: RequestDependencies,
         tree: Tree,
+        sent: Sent,
     ) -> Response:
         if not _is_json(headers.content_type):
             message = "Content-Type must be application/json"
@@ -194,7 +199,7 @@ class MCPEndpoint:
         if self._older is not None and headers.protocol_version != LATEST:
             message = self._older.message(headers, body)
             if message is not None:
-                arrival = self._arrival(headers, principal, dependencies, tree)
+                arrival = self._arrival(headers, principal, dependencies, tree, sent)
                 return (
                     arrival
                     if isinstance(arrival, Response)
@@ -231,10 +236,11 @@ class MCPEndpoint:
         principal: Any,
         dependencies: RequestDependencies,
         tree: Tree,
+        sent: Sent,
     ) -> Response:
         """Answer a GET or a DELETE, which only older clients send."""
         assert self._older is not None
-        arrival = self._arrival(headers, principal, dependencies, tree)
+        arrival = self._arrival(headers, principal, dependencies, tree, sent)
         if isinstance(arrival, Response):
             return arrival
         is_get = dependencies.request.method == "GET"
@@ -246,6 +252,7 @@ class MCPEndpoint:
         principal: Any,
         dependencies: RequestDependencies,
         tree: Tree,
+        sent: Sent,
     ) -> Arrival | Response:
         """A request for the endpoint of older clients; or the error, if nobody can say whose."""
         try:
@@ -255,7 +262,7 @@ class MCPEndpoint:
 
         @asynccontextmanager
         async def again() -> AsyncIterator[Caller]:
-            async with dependencies.renewed() as renewed:
+            async with dependencies.renewed(sent) as renewed:
                 principal = None
                 if not tree.is_empty:
                     principal = await self._authenticate(headers, renewed, tree)

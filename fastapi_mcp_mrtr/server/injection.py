@@ -376,7 +376,6 @@ class RequestDependencies:
     __slots__ = (
         "_background_before",
         "_cache",
-        "_headers",
         "_overrides_provider",
         "_path",
         "_stack",
@@ -388,7 +387,6 @@ class RequestDependencies:
 
     def __init__(self, request: Request, path: str, overrides_provider: Any) -> None:
         self.request = request
-        self._headers = request.scope["headers"]
         self.response: Response | None = None
         self.background: Any = None
         self.solving = False
@@ -432,15 +430,17 @@ class RequestDependencies:
         self.solving = False
         return solved.values
 
-    def renewed(self) -> "RequestDependencies":
-        """For another round of the same request: all is resolved again, from what was sent.
+    def renewed(self, sent: list[tuple[bytes, bytes]]) -> "RequestDependencies":
+        """For another round of the same request: all is resolved again, from the headers `sent`.
+
+        They still have the credentials, which are hidden from what comes after the principal. So
+        they are not kept here, where a handler could reach them.
 
         The background tasks are those of one request, whichever round adds them.
         """
         if self.background is None:
             self.background = BackgroundTasks()
-        # Again with the credentials, which were hidden from what came after the principal.
-        request = Request({**self.request.scope, "headers": self._headers}, self.request.receive)
+        request = Request({**self.request.scope, "headers": sent}, self.request.receive)
         request._body = self.request._body
         renewed = RequestDependencies(request, self._path, self._overrides_provider)
         renewed.background = self.background

@@ -106,8 +106,10 @@ async def test_the_order_of_the_checks() -> None:
 async def test_what_is_answered_without_a_token() -> None:
     """rule 11: only metadata, preflights and 405, none of which has anything of anybody's."""
     async with protected_desk() as desk:
-        for method in ("GET", "DELETE", "PUT"):
-            assert (await desk.http.request(method, "/mcp")).status_code == 405
+        # Older clients send these; what they would get is somebody's.
+        for method in ("GET", "DELETE"):
+            assert (await desk.http.request(method, "/mcp")).status_code == 401
+        assert (await desk.http.request("PUT", "/mcp")).status_code == 405
         assert (await desk.http.request("OPTIONS", "/mcp")).status_code == 204
         assert (await desk.http.get("/.well-known/oauth-protected-resource/mcp")).status_code == 200
 
