@@ -356,7 +356,7 @@ async def post(desk: LoginDesk, headers: dict[str, str], tool: str, **more: Any)
             **more,
         },
     }
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         return await http.post(
             desk.mcp,
             json=body,

@@ -208,7 +208,7 @@ async def test_a_stranger_is_told_where_to_log_in(tmp_path: Path, headers: dict[
     async with login_desk(tmp_path) as desk:
         refused = await post(desk, headers, "list_bookings")
         metadata = f"{desk.base}/.well-known/oauth-protected-resource/mcp"
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             document = (await http.get(metadata)).json()
     assert refused.status_code == 401
     assert refused.headers["WWW-Authenticate"] == (

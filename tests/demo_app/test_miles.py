@@ -113,13 +113,13 @@ class Hand:
 
 @pytest.fixture
 async def hand(desk: LoginDesk) -> AsyncIterator[Hand]:
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         yield Hand(desk, http)
 
 
 @pytest.fixture
 async def other_hand(desk: LoginDesk) -> AsyncIterator[Hand]:
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         yield Hand(desk, http)
 
 
@@ -455,6 +455,6 @@ async def test_the_tokens_of_one_are_nothing_to_the_other(desk: LoginDesk) -> No
         await http.post(desk.mcp)
     assert login.context.current_tokens is not None
     own = bearer(login.context.current_tokens.access_token)
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         assert (await http.get(f"{desk.base}/nimbus/balance", headers=own)).status_code == 401
         assert (await http.get(f"{desk.base}/nimbus/balance", headers=nimbus)).status_code == 200
