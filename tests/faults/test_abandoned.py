@@ -9,12 +9,13 @@ import sys
 from typing import Final
 
 import pytest
+from coverage import Coverage
 from fastapi import FastAPI
 
 from fastapi_mcp_mrtr import Ledger, MCPRouter, MemoryLedger, Rounds, Secret, need_input
 from fastapi_mcp_mrtr.server.single_use import CLOCK_TOLERANCE
 from tests import wire
-from tests.state.ledger.backends import Backend
+from tests.state.ledger.backends import Backend, InSQL
 
 from .test_faults import FLOWS
 
@@ -98,4 +99,6 @@ async def test_a_record_goes_with_its_time(backend: Backend) -> None:
     assert await left_in(backend) == STORED
     await backend.advance(TTL + LEASE + CLOCK_TOLERANCE + 1)
     assert await left_in(backend) == 0
-    assert blocks() - before < STORED / 4
+    # The tracer of `--cov` keeps something of every greenlet; `make faults` runs without it.
+    if not (isinstance(backend, InSQL) and Coverage.current()):
+        assert blocks() - before < STORED / 4
