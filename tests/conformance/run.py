@@ -81,7 +81,7 @@ TOLERATED: Final[Mapping[tuple[str, str], str]] = {}
 NODE: Final = 22
 """The suite calls `fs.globSync`, which older versions lack."""
 
-_FOLDER: Final = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_FOLDER: Final = re.compile(r"(?:authorization-)?server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,7 @@ verdict comes from the `checks.json` of each scenario, not from the suite's exit
 
 import argparse
 import asyncio
-import json
 import os
-import re
 import shutil
 import socket
 import sys
@@ -26,10 +24,7 @@ from fastapi import FastAPI
 from demo_app.auth_server import AuthServer, AuthSettings, Client, Resource, seeded_customer
 from demo_app.oauth_player import ScriptedBrowser, document_served
 
-from .run import HERE, REVISION, Check
-
-Results = Mapping[str, Sequence[Check]]
-"""The checks of each scenario; a scenario that broke down has none."""
+from .run import HERE, REVISION, Results, read
 
 SCENARIOS: Final[Mapping[str, int]] = {
     "authorization-server-metadata-endpoint": 2,
@@ -45,28 +40,6 @@ REDIRECT_URI: Final = "http://127.0.0.1/callback"
 """The suite's, but for the port."""
 
 TIMEOUT: Final = 120
-
-_FOLDER: Final = re.compile(r"authorization-server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
-
-
-def read(out: Path) -> dict[str, list[Check]]:
-    """What the suite wrote under `out`: one folder per scenario."""
-    results: dict[str, list[Check]] = {}
-    for folder in sorted(path for path in out.iterdir() if path.is_dir()):
-        name = _FOLDER.fullmatch(folder.name)
-        scenario = name["scenario"] if name else folder.name
-        file = folder / "checks.json"
-        entries = json.loads(file.read_text("utf-8")) if file.exists() else []
-        results[scenario] = [
-            Check(
-                scenario,
-                entry["id"],
-                entry["status"],
-                entry.get("errorMessage") or entry.get("description", ""),
-            )
-            for entry in entries
-        ]
-    return results
 
 
 def judge(results: Results) -> list[str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from .run import Check
-from .run_authorization import SCENARIOS, Results, judge, read
+from .run import Check, Results, read
+from .run_authorization import SCENARIOS, judge
 
 
 def results(**changes: list[str]) -> dict[str, list[Check]]:
