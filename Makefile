@@ -112,7 +112,7 @@ console: console/node_modules/.installed
 console-check: console/node_modules/.installed
 	cd console && npx prettier --log-level warn --check . && npx tsc
 	cd console && npx vite build --logLevel warn --outDir ../build/console
-	diff -r build/console $(PAGE) || { echo 'Run `make console` and commit what it builds.'; exit 1; }
+	diff -rq build/console $(PAGE) || { echo 'Run `make console` and commit what it builds.'; exit 1; }
 
 conformance: $(SUITE)/node_modules/.installed
 	$(BIN)/python -m tests.conformance.run
