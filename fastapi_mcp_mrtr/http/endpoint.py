@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.routing import Match
-from starlette.types import Receive, Scope, Send
 
 from fastapi_mcp_mrtr.auth.challenges import ChallengeError, augment_challenge
 from fastapi_mcp_mrtr.auth.principal import principal_key_bytes
@@ -31,26 +27,21 @@ from fastapi_mcp_mrtr.protocol.inbound import (
     classify,
 )
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_error, encode_result, http_status
-from fastapi_mcp_mrtr.server.calls import Call, ClientLeft
+from fastapi_mcp_mrtr.server.calls import Call
 from fastapi_mcp_mrtr.server.dispatch import LATEST, MCPServer
 from fastapi_mcp_mrtr.server.failures import internal_error
 from fastapi_mcp_mrtr.server.injection import (
     Dependant,
-    Handler,
     RequestDependencies,
     Tree,
-    effective_parts,
     hide_authorization,
-    keep_body,
-    keep_handler,
-    kept_handler,
     read_body,
 )
 from fastapi_mcp_mrtr.server.older.bridge import Caller
 from fastapi_mcp_mrtr.server.subscriptions import Subscription
 
 from .arrival import Arrival
-from .exchange import AlreadySent, HTTPExchange, JSONBytes, StreamSettings
+from .exchange import EXCHANGE, AlreadySent, HTTPExchange, JSONBytes, StreamSettings
 from .origin import OriginPolicy
 
 if TYPE_CHECKING:
@@ -58,18 +49,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
-_EXCHANGE: Final = "fastapi_mcp_mrtr.exchange"
-_FAILED: Final = "fastapi_mcp_mrtr.failed"
 _LENGTH_DIGITS: Final = 18  # more digits than any body has bytes
 _SUBSCRIPTION_SECONDS: Final = 86_400.0  # a day; the event loop's timers take no infinity
-_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for a client that left; nobody reads it.
 _STOPPED: Final = "The server stopped before the call was complete"
-_ACCEPT: Final = "application/json, text/event-stream"  # as the spec's example and most clients
+_ACCEPT: Final = b"application/json, text/event-stream"  # as the spec's example and most clients
+_VERSION: Final = b"mcp-protocol-version"
+_LATEST: Final = LATEST.encode()
 _STREAM_TYPES: Final = frozenset({"text/event-stream", "text/*", "*/*"})
 
 
 Sent = list[tuple[bytes, bytes]]
 """The headers of a request as they came, with its credentials."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""What answers a request."""
 
 Serve = Callable[[RequestHeaders, Any, RequestDependencies, Tree, Sent], Awaitable[Response]]
 
@@ -187,7 +180,7 @@ class MCPEndpoint:
         tree: Tree,
         sent: Sent,
     ) -> Response:
-        if not _is_json(headers.content_type):
+        if not _is_json(headers):
             message = "Content-Type must be application/json"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 415)
         body = None
@@ -196,7 +189,8 @@ class MCPEndpoint:
         if body is None:
             message = f"The body is larger than {self._max_body_size} bytes"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 413)
-        if self._older is not None and headers.protocol_version != LATEST:
+        is_latest = headers.has(_VERSION, _LATEST) or headers.protocol_version == LATEST
+        if self._older is not None and not is_latest:
             message = self._older.message(headers, body)
             if message is not None:
                 arrival = self._arrival(headers, principal, dependencies, tree, sent)
@@ -213,8 +207,8 @@ class MCPEndpoint:
                     return JSONBytes(
                         _internal_error(message_in.id, error, "Identifying the principal")
                     )
-                exchange: HTTPExchange = dependencies.request.scope[_EXCHANGE]
-                if takes_stream(headers.accept):
+                exchange: HTTPExchange = dependencies.request.scope[EXCHANGE]
+                if takes_stream(headers):
                     exchange.may_stream(partial(self._stream, dependencies))
                 call = Call(
                     message=message_in,
@@ -269,7 +263,7 @@ class MCPEndpoint:
                 yield Caller(principal, self.key_of(principal), renewed)
 
         caller = Caller(principal, key, dependencies)
-        return Arrival(headers, caller, dependencies.request.scope[_EXCHANGE], again)
+        return Arrival(headers, caller, dependencies.request.scope[EXCHANGE], again)
 
     def key_of(self, principal: Any) -> bytes:
         """What identifies a principal. Raises: what `principal_key` does."""
@@ -308,7 +302,7 @@ class MCPEndpoint:
 
     def _subscribe(self, subscription: Subscription, call: Call) -> Response:
         """The open stream of `subscriptions/listen` (basic/patterns/subscriptions)."""
-        if call.headers is None or not takes_stream(call.headers.accept):
+        if call.headers is None or not takes_stream(call.headers):
             message = "subscriptions/listen needs Accept: text/event-stream"
             return JSONBytes(encode_error(subscription.id, INVALID_REQUEST, message), 406)
         expires = self._server.expires_in(call, at_most=_SUBSCRIPTION_SECONDS)
@@ -320,91 +314,6 @@ class MCPEndpoint:
         response = self._streams.response(events)
         carry_over_headers(dependencies, response)
         return response
-
-
-class MCPRoute(APIRoute):
-    """The endpoint's route: with and without a final slash, and without FastAPI's body handling.
-
-    `get_route_handler` is FastAPI's public hook for that; it is called for every inclusion.
-    """
-
-    methods: set[str]
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        match, child_scope = super().matches(scope)
-        if match is not Match.NONE or scope["type"] != "http":
-            return match, child_scope
-        path: str = scope["path"]
-        # A redirect would make clients drop the body or their Authorization header.
-        other = path[:-1] if path.endswith("/") else path + "/"
-        return super().matches({**scope, "path": other})
-
-    def get_route_handler(self) -> Any:
-        endpoint: MCPEndpoint = self.endpoint.mcp_endpoint  # type: ignore[attr-defined]
-        serve = None if "POST" in self.methods else endpoint.serve_session
-        handler = endpoint.handler(*effective_parts(self), serve)
-        keep_handler(self, handler)
-        return partial(_answer_by_way_of_fastapi, handler)
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in self.methods:
-            await self._refuse(scope, receive, send)
-            return
-        exchange = scope[_EXCHANGE] = HTTPExchange(receive, send)
-        try:
-            handler = kept_handler(self, scope)
-            if handler is None or not await _answer(handler, scope, receive, send):
-                await super().handle(scope, receive, send)
-        except (ClientDisconnect, ClientLeft) as left:
-            reason = exchange.reason or (repr(left.__cause__) if left.__cause__ else None)
-            why = f" ({reason})" if reason else ""
-            logger.info("The connection closed before the response was complete%s", why)
-            if not exchange.is_streaming:
-                # Middleware that waits for a response gets one; there is nobody to read it.
-                await Response(status_code=_CLIENT_CLOSED_REQUEST)(scope, receive, send)
-        finally:
-            # The server's `receive` may refer to the scope: a cycle, if it stayed.
-            scope.pop(_EXCHANGE, None)
-
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint: MCPEndpoint = self.endpoint.mcp_endpoint  # type: ignore[attr-defined]
-        served = ", ".join(endpoint.methods)
-        if scope["method"] == "OPTIONS":  # before authentication, which preflights cannot pass
-            preflight = Response(status_code=204, headers={"Allow": f"OPTIONS, {served}"})
-            await preflight(scope, receive, send)
-        elif "app" in scope:
-            raise HTTPException(405, headers={"Allow": served})
-        else:
-            refusal = Response("Method Not Allowed", 405, headers={"Allow": served})
-            await refusal(scope, receive, send)
-
-
-async def _answer(handler: Handler, scope: Scope, receive: Receive, send: Send) -> bool:
-    """Answer a request. Whether it is; if not, `_answer_by_way_of_fastapi` will raise the reason.
-
-    Most requests take this short way. The way through FastAPI ends at the app's own answers to
-    exceptions.
-    """
-    request = Request(scope, receive, send)
-    try:
-        response = await handler(request)
-    except Exception as error:
-        scope[_FAILED] = request, error
-        return False
-    await response(scope, receive, send)
-    return True
-
-
-async def _answer_by_way_of_fastapi(handler: Handler, request: Request) -> Response:
-    failed = request.scope.pop(_FAILED, None)
-    if failed is None:
-        return await handler(request)
-    earlier, error = failed
-    keep_body(request, earlier)
-    try:
-        raise error
-    finally:
-        del failed, error  # its traceback holds this frame
 
 
 def endpoint_function(endpoint: MCPEndpoint, principal: Any) -> Callable[..., Awaitable[Response]]:
@@ -429,17 +338,17 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     )
 
 
-def _is_json(content_type: str | None) -> bool:
-    if content_type == "application/json":
+def _is_json(headers: RequestHeaders) -> bool:
+    if headers.has(b"content-type", b"application/json"):
         return True
-    return (content_type or "").partition(";")[0].strip().lower() == "application/json"
+    return (headers.content_type or "").partition(";")[0].strip().lower() == "application/json"
 
 
-def takes_stream(accept: str | None) -> bool:
+def takes_stream(headers: RequestHeaders) -> bool:
     """Whether `Accept` has SSE. An absent one has not: the header is required, with both types."""
-    if accept == _ACCEPT:
+    if headers.has(b"accept", _ACCEPT):
         return True
-    for media_range in (accept or "").lower().split(","):
+    for media_range in (headers.accept or "").lower().split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
         if media_type in _STREAM_TYPES and not any(map(_REFUSES.fullmatch, parameters)):
             return True

@@ -21,6 +21,9 @@ from fastapi_mcp_mrtr.server.calls import ClientLeft
 
 T = TypeVar("T")
 
+EXCHANGE: Final = "fastapi_mcp_mrtr.exchange"
+"""Where a request's scope has its `HTTPExchange`."""
+
 _BUFFERED_EVENTS: Final = 16
 """Notifications a slow reader may lag behind before the handler has to wait for it."""
 
@@ -110,8 +113,20 @@ class JSONBytes(Response):
         self.background = None
         self.raw_headers = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
+            (b"content-length", b"%d" % len(body)),
         ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        await send({"type": "http.response.body", "body": self.body})
+        if self.background is not None:
+            await self.background()
 
 
 class AlreadySent(Response):

@@ -174,7 +174,7 @@ class OlderEndpoint:
 
     async def get(self, arrival: Arrival) -> Response:
         """Open a stream: the session's own, or one that was lost (transports §Listening)."""
-        if not takes_stream(arrival.headers.accept):
+        if not takes_stream(arrival.headers):
             message = "A GET opens a stream: it needs Accept: text/event-stream"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 406)
         try:
@@ -320,7 +320,7 @@ class OlderEndpoint:
             recorder=Recorder(self._store, self._codec, session, kept=self._kept),
             request_id=request.id,
         )
-        if takes_stream(arrival.headers.accept):
+        if takes_stream(arrival.headers):
             exchange.may_stream(partial(self._stream, arrival.caller.dependencies))
         return exchange
 

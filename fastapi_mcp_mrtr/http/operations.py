@@ -15,7 +15,6 @@ from fastapi import Body, params
 from fastapi.routing import APIRoute
 
 from fastapi_mcp_mrtr.server.access import required_scopes
-from fastapi_mcp_mrtr.server.injection import DocumentedRoutes
 from fastapi_mcp_mrtr.server.registry import Entry, Registry
 
 from .messages import Message, PromptMessage, ResourceMessage, ToolMessage
@@ -29,6 +28,7 @@ from .openapi import (
     MCPErrorResponse,
     described,
 )
+from .routes import DocumentedRoutes
 
 _KINDS: Final[Mapping[str, tuple[type[Message], str, str]]] = {
     "tools": (ToolMessage, "tool", "tools"),

@@ -15,7 +15,6 @@ from fastapi_mcp_mrtr.server.access import Access
 from fastapi_mcp_mrtr.server.dispatch import VERSIONS, MCPServer
 from fastapi_mcp_mrtr.server.flows import Defaults, Flows
 from fastapi_mcp_mrtr.server.groups import HandlerGroup
-from fastapi_mcp_mrtr.server.injection import iter_endpoints
 from fastapi_mcp_mrtr.server.listing import Listings
 from fastapi_mcp_mrtr.server.older.asks import Asks
 from fastapi_mcp_mrtr.server.older.bridge import Bridge
@@ -32,13 +31,14 @@ from fastapi_mcp_mrtr.state.sessions import MemorySessionStore, SessionSecurity,
 
 from .console.guard import refuse_evident_host
 from .console.settings import Console, ConsoleSetting
-from .endpoint import MCPEndpoint, MCPRoute, endpoint_function
+from .endpoint import MCPEndpoint, endpoint_function
 from .exchange import StreamSettings
 from .metadata import protected_resource, well_known_router
 from .older import OlderEndpoint
 from .openapi import OPERATION, UNAUTHENTICATED
 from .operations import HandlerOperations
 from .origin import OriginPolicy
+from .routes import MCPRoute, MCPRoutes, iter_endpoints
 
 _BROWSER_HEADERS: Final = (
     "Authorization",
@@ -67,7 +67,7 @@ class CORSHeaders(TypedDict):
     expose_headers: list[str]
 
 
-class MCPRouter(APIRouter, HandlerGroup):
+class MCPRouter(MCPRoutes, HandlerGroup):
     """An MCP endpoint for a FastAPI app, and the tools, prompts and resources behind it.
 
     ```python

@@ -73,6 +73,10 @@ class RequestHeaders:
         value = self._values.get(name)
         return None if value is None else value.strip(b" \t").decode("latin-1")
 
+    def has(self, name: bytes, value: bytes) -> bool:
+        """Whether a header, its name in lower case, has just this value, byte for byte."""
+        return self._values.get(name) == value
+
     def forget(self, name: str) -> None:
         """Drop a header, its name given in lower case, that nobody is to read any more."""
         self._values.pop(name.encode("latin-1"), None)

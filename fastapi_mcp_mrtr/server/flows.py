@@ -3,7 +3,7 @@
 Knows no method and what becomes of a result.
 """
 
-import secrets
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,7 +91,7 @@ class Flows:
             if once is not None:
                 presented = once.later(flow, token, responses)
         else:
-            flow = FlowState(flow_id=secrets.token_hex(16), round=0, started=now, journal=Journal())
+            flow = FlowState(flow_id=os.urandom(16).hex(), round=0, started=now, journal=Journal())
             if once is not None and key is not None:
                 binding = _binding(call, entry, arguments, target)
                 presented = once.first(key, binding, responses)

@@ -3,12 +3,11 @@
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import anyio
 import pytest
 from fastapi import (
-    APIRouter,
     BackgroundTasks,
     Body,
     Cookie,
@@ -23,24 +22,18 @@ from fastapi import (
     Security,
 )
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, SecurityScopes
 from starlette.background import BackgroundTasks as StarletteBackgroundTasks
 from starlette.requests import ClientDisconnect, HTTPConnection
-from starlette.routing import Host
 from starlette.types import Message
 
 from fastapi_mcp_mrtr import MCPRouter, Rounds, need_input
 from fastapi_mcp_mrtr.server.injection import (
     Dependencies,
     RequestDependencies,
-    effective_parts,
     hide_authorization,
     is_dependency,
-    iter_endpoints,
     keep_body,
-    keep_handler,
-    kept_handler,
     read_body,
 )
 from tests import wire
@@ -472,91 +465,6 @@ async def test_nothing_to_solve_is_seen() -> None:
 
     assert dependencies_of(lambda: None).at("/").is_empty
     assert not dependencies_of(with_header).at("/").is_empty
-
-
-class Recording(APIRoute):
-    """Keeps what `effective_parts` says wherever the route is included."""
-
-    seen: ClassVar[list[tuple[int, Any]]] = []
-
-    def get_route_handler(self) -> Any:
-        dependant, provider = effective_parts(self)
-        self.seen.append((len(dependant.dependencies), provider))
-        return super().get_route_handler()
-
-
-async def test_what_an_inclusion_adds_is_found() -> None:
-    """decision: `include_router(dependencies=)` applies; a lost one would be a hole."""
-    router = APIRouter(route_class=Recording)
-    router.add_api_route("/x", operation)
-    alone = Recording.seen.copy()
-    app = FastAPI()
-    app.include_router(router, prefix="/api", dependencies=[Depends(nothing)])
-    response = wire.client_of(app).get("/api/x")
-    assert response.status_code == 200
-    assert alone[0][0] == 0
-    assert (1, app) in Recording.seen
-
-
-LIMITS = pytest.mark.skipif(
-    "max_body_size" not in inspect.signature(FastAPI).parameters,
-    reason="this FastAPI puts no limit on bodies",
-)
-
-
-class Direct(APIRoute):
-    """Keeps its handler wherever the route is included, and says which one it finds again."""
-
-    found: ClassVar[list[bool]] = []
-
-    def get_route_handler(self) -> Any:
-        handler = super().get_route_handler()
-        keep_handler(self, handler)
-        self.kept = handler
-        return handler
-
-    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        self.found.append(kept_handler(self, scope) is self.kept)
-        await super().handle(scope, receive, send)
-
-
-@pytest.mark.parametrize(
-    ("included", "options", "is_found"),
-    [
-        (True, {}, True),
-        (False, {}, True),
-        pytest.param(True, {"max_body_size": 5}, False, marks=LIMITS),
-        pytest.param(False, {"max_body_size": 5}, False, marks=LIMITS),
-    ],
-)
-async def test_the_handler_is_found_unless_fastapi_puts_more_around_it(
-    included: bool, options: dict[str, Any], is_found: bool
-) -> None:
-    """decision: a limit that the app sets for bodies is not lost on the short way."""
-    router = APIRouter(route_class=Direct)
-    app = FastAPI()
-    if included:
-        router.add_api_route("/x", operation)
-        app.include_router(router, **options)
-    else:
-        app.router.add_api_route("/x", operation, route_class_override=Direct, **options)
-    Direct.found.clear()
-    assert wire.client_of(app).get("/x").status_code == 200
-    assert Direct.found == [is_found]
-
-
-async def test_every_endpoint_of_an_app_is_found() -> None:
-    """decision: behind prefixes, in nested routers and in mounted apps."""
-    inner, outer, app, sub = APIRouter(), APIRouter(), FastAPI(openapi_url=None), FastAPI()
-    inner.add_api_route("/x", operation)
-    outer.include_router(inner, prefix="/inner")
-    app.include_router(outer, prefix="/outer")
-    sub.add_api_route("/y", operation)
-    app.mount("/sub", sub)
-    app.router.routes.append(Host("other.example", sub))  # has no path of its own
-    found = {path for path, endpoint in iter_endpoints(app) if endpoint == operation}
-    assert found == {"/outer/inner/x", "/sub/y"}
-    assert list(iter_endpoints(object())) == []
 
 
 # --------------------------------------------------------------------------- through the router

@@ -1,4 +1,4 @@
-"""injection: what is plain enough to be called directly comes out as FastAPI would have it.
+"""plain_dependencies: what is called directly comes out as FastAPI would have it.
 
 Every tree is solved twice, directly and by `solve_dependencies`, and the two are compared: values,
 calls, errors.
@@ -256,7 +256,7 @@ async def test_scalars_take_the_short_way() -> None:
     """decision: a header is looked up once, not asked for its aliases, models and lists."""
     tree = tree_of(conversions)
     assert tree.plain is not None
-    names = [parameter.name for parameter in tree.plain.dependencies[0].parameters]
+    names = [parameter.name for parameter in tree.plain.below[0].parameters]
     assert names == ["tenant", "size", "ratio", "deep", "q", b"x_raw", "session"]
 
 

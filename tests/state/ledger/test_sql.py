@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -547,6 +548,16 @@ async def test_an_engine_stays_its_owners(tmp_path: Path) -> None:
     assert await ledger.renew("f", 0, owner, lease=LEASE)
     await ledger.aclose()
     await engine.dispose()
+
+
+async def test_readers_of_a_file_do_not_wait_for_the_writer(tmp_path: Path) -> None:
+    """decision: SQLite writes ahead, which the file remembers."""
+    path = tmp_path / "flows.db"
+    ledger = SQLLedger(f"sqlite:///{path}")
+    await owner_of(ledger)
+    await ledger.aclose()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 async def test_an_engine_that_begins_by_itself(tmp_path: Path) -> None:
