@@ -7,7 +7,6 @@ that a mistake in the table would show.
 import asyncio
 from dataclasses import dataclass
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -18,7 +17,6 @@ from hypothesis.stateful import (
     invariant,
     multiple,
     rule,
-    run_state_machine_as_test,
 )
 
 from fastapi_mcp_mrtr.state.ledger import Answered, Claim, Claimed, Held, Refused
@@ -32,7 +30,7 @@ from fastapi_mcp_mrtr.state.ledger.protocol import (
     Use,
 )
 
-from .backends import Backend, OpenBackend, unique
+from .backends import Backend, unique
 
 # Thousands of seconds: what the test itself takes must not count.
 LEASES = st.sampled_from([2000, 5000])
@@ -236,22 +234,3 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.run(self.backend.advance(20_000))
         assert self.run(self.backend.leftovers()) == 0
-
-
-def check(open_backend: OpenBackend, *, examples: int) -> None:
-    """Play many flows on one store."""
-    with asyncio.Runner() as runner:
-        store = open_backend()
-        backend = runner.run(store.__aenter__())
-
-        class Machine(LedgerMachine):
-            def __init__(self) -> None:
-                super().__init__(runner, backend)
-
-        try:
-            run_state_machine_as_test(
-                Machine,
-                settings=settings(max_examples=examples, stateful_step_count=30, deadline=None),
-            )
-        finally:
-            runner.run(store.__aexit__(None, None, None))

@@ -10,9 +10,10 @@ import pytest
 
 from fastapi_mcp_mrtr.state.ledger import Answered, Claim, Claimed, Held, Ledger, Refused
 from fastapi_mcp_mrtr.state.ledger.protocol import RETRY_AFTER
+from tests.state.play import play
 
 from .backends import Backend, OpenBackend
-from .model import check
+from .model import LedgerMachine
 
 # Long against what a test takes. What ends sooner is said where it does.
 LEASE = 1000.0
@@ -36,7 +37,7 @@ def kinds(claims: Sequence[Claim]) -> Counter[type[Any]]:
 
 def test_model(open_backend: OpenBackend) -> None:
     """decision: the table of states holds, for whatever clients and workers do."""
-    check(open_backend, examples=25)
+    play(LedgerMachine, open_backend, examples=25)
 
 
 # ---------------------------------------------------------------------------- at the same time

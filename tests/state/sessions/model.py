@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -15,13 +14,12 @@ from hypothesis.stateful import (
     consumes,
     initialize,
     rule,
-    run_state_machine_as_test,
 )
 
 from fastapi_mcp_mrtr.state.sessions import Listener, SessionData, SessionStore
 from tests.state.ledger.backends import unique
 
-from .backends import Backend, OpenBackend
+from .backends import Backend
 
 T = TypeVar("T")
 
@@ -216,22 +214,3 @@ class StoreMachine(RuleBasedStateMachine):
             self.run(self.end(heard))
         self.run(self.backend.advance(20_000))
         assert self.run(self.backend.leftovers()) == 0
-
-
-def check(open_backend: OpenBackend, *, examples: int) -> None:
-    """Play many sessions on one store."""
-    with asyncio.Runner() as runner:
-        opened = open_backend()
-        backend = runner.run(opened.__aenter__())
-
-        class Machine(StoreMachine):
-            def __init__(self) -> None:
-                super().__init__(runner, backend)
-
-        try:
-            run_state_machine_as_test(
-                Machine,
-                settings=settings(max_examples=examples, stateful_step_count=30, deadline=None),
-            )
-        finally:
-            runner.run(opened.__aexit__(None, None, None))

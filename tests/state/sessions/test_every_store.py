@@ -12,9 +12,10 @@ from fastapi_mcp_mrtr.state.sessions.protocol import (
     MAX_URIS,
     read_event_id,
 )
+from tests.state.play import play
 
 from .backends import Backend, OpenBackend
-from .model import check
+from .model import StoreMachine
 
 # Long against what a test takes.
 TTL = 5000.0
@@ -23,7 +24,7 @@ PATIENCE = 60.0
 
 def test_model(open_backend: OpenBackend) -> None:
     """decision: two workers see the same sessions, streams and messages, whatever they do."""
-    check(open_backend, examples=25)
+    play(StoreMachine, open_backend, examples=25)
 
 
 @pytest.mark.anyio
