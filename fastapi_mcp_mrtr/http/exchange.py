@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 import anyio
 from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from starlette.background import BackgroundTask
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -106,6 +107,8 @@ def event(message: bytes) -> bytes:
 
 class JSONBytes(Response):
     """A response from JSON that is already encoded."""
+
+    background: BackgroundTask | None
 
     def __init__(self, body: bytes, status_code: int = 200) -> None:
         self.status_code = status_code
