@@ -157,15 +157,11 @@ class StateSecurity:
         require(claims.arguments == binding.arguments_digest, "other arguments")
         require(claims.version == binding.version, "other handler version")
         require(0 <= claims.asked <= claims.round and claims.round >= 1, "impossible round")
-        try:
-            journal = Journal.from_json_obj(claims.journal)
-        except Exception:
-            raise RequestStateError("journal of another shape") from None
         return FlowState(
             flow_id=claims.flow_id,
             round=claims.round,
             started=claims.started,
-            journal=journal,
+            journal=_journal(claims),
             asked=claims.asked,
             kid=claims.kid,
             expires=claims.expires,
@@ -180,12 +176,9 @@ class StateSecurity:
         claims = self._open(token)
         require(claims.audience == self._audience, "other audience")
         require(self._principals.fits(claims.principal, claims.kid, principal), "other principal")
-        said = claims._asdict()
+        said = _described(claims)
         del said["principal"]
-        try:
-            return {**said, "journal": Journal.from_json_obj(claims.journal).described()}
-        except Exception:
-            raise RequestStateError("journal of another shape") from None
+        return said
 
     def _open(self, token: object) -> _Claims:
         payload = open_token(
@@ -206,10 +199,17 @@ def describe_state(codec: RequestStateCodec, token: str) -> dict[str, Any]:
     payload = open_token(
         codec, token, purpose=REQUEST_STATE, max_bytes=sys.maxsize, limit="any length"
     )
-    said = _CLAIMS.read(payload)._asdict()
+    return _described(_CLAIMS.read(payload))
+
+
+def _described(claims: _Claims) -> dict[str, Any]:
+    return {**claims._asdict(), "journal": _journal(claims).described()}
+
+
+def _journal(claims: _Claims) -> Journal:
     try:
-        return {**said, "journal": Journal.from_json_obj(said["journal"]).described()}
-    except ValueError:
+        return Journal.from_json_obj(claims.journal)
+    except Exception:
         raise RequestStateError("journal of another shape") from None
 
 
