@@ -40,6 +40,7 @@ _route_selected: Final[Any] = getattr(fastapi.routing, "_route_selected", None)
 """Tells FastAPI's telemetry. A FastAPI that has none of these looks twice."""
 
 _FAILED: Final = "fastapi_mcp_mrtr.failed"
+_KNOWN: Final = "mcp_known"
 _SELECTED: Final = "fastapi_mcp_mrtr.selected"
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for a client that left; nobody reads it.
 
@@ -144,8 +145,24 @@ class MCPRoutes(APIRouter):
     """A router whose routes FastAPI needs to look for only once where it is included.
 
     It asks whether one `matches`, and then has `handle` find the same one again. So what was found
-    stays with the request in between.
+    stays with the request in between; and since a path without parameters leads to the same route
+    every time, it is found again at once.
     """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether there is a route for the request, as FastAPI says or has said before."""
+        included_in = scope.get(_FASTAPI, {}).get(_INCLUDED_IN)
+        known: _Known | None = getattr(included_in, _KNOWN, None)
+        if known is not None and known.fits(scope, self):
+            scope[_SELECTED] = known.selected
+            return Match.FULL, {}
+        match, child_scope = super().matches(scope)
+        selected: _Selected | None = scope.get(_SELECTED)
+        if selected is not None and selected.included_in is included_in:
+            known = _Known(scope["method"], scope["path"], _version(self), selected)
+            if known.fits(scope, self) and not child_scope["path_params"]:
+                setattr(included_in, _KNOWN, known)
+        return match, child_scope
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand the request over to the route, as FastAPI does once it has found it again."""
@@ -154,9 +171,15 @@ class MCPRoutes(APIRouter):
             await super().handle(scope, receive, send)
             return
         scope.update(selected.child_scope)
+        scope["path_params"] = {**selected.child_scope["path_params"]}
         _route_selected(scope=scope, path=selected.context.path_format)
         scope[_FASTAPI][_EFFECTIVE_ROUTE] = selected.context
         await selected.route.handle(scope, receive, send)
+
+
+def _version(router: APIRouter) -> int | None:
+    """Counts the changes of a router's routes."""
+    return getattr(router, "_routes_version", None)
 
 
 class _Selected(NamedTuple):
@@ -166,6 +189,26 @@ class _Selected(NamedTuple):
     context: Any
     included_in: Any
     child_scope: Scope
+
+
+class _Known(NamedTuple):
+    """What FastAPI selected for a method and path, and when."""
+
+    method: str
+    path: str
+    version: int | None
+    selected: _Selected
+
+    def fits(self, scope: Scope, router: APIRouter) -> bool:
+        """Whether it would select the same for this request."""
+        return (
+            self.path == scope["path"]
+            and self.method == scope.get("method")
+            and self.version is not None
+            and self.version == _version(router)
+            and not scope.get("root_path")
+            and not scope.get("path_params")
+        )
 
 
 def effective_parts(route: APIRoute) -> tuple[Dependant, Any]:

@@ -4,7 +4,7 @@ import inspect
 from typing import Annotated, Any, ClassVar
 
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Request
 from fastapi.routing import APIRoute
 from starlette.routing import Host, Match
 
@@ -152,12 +152,69 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_an_included_route_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """decision: FastAPI would look twice; the second look is what an echo can do without."""
+    """decision: FastAPI would look twice a request; an echo can do without, and the next too."""
     app = FastAPI()
     app.include_router(echo_router())
     looks = asked(monkeypatch)
+    for path in ("/mcp", "/mcp", "/mcp/", "/mcp/", "/mcp"):
+        assert post(app, path) == 200
+    assert looks == ["/mcp", "/mcp/", "/mcp"]
+
+
+async def test_it_is_looked_for_again_when_routes_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """decision: what was found holds as long as the routes are those among which it was found."""
+    mcp, app = echo_router(), FastAPI()
+    app.include_router(mcp)
+    looks = asked(monkeypatch)
+    assert post(app, "/mcp") == 200
+    mcp.add_api_route("/late", operation)
+    assert wire.client_of(app).get("/late").status_code == 200
+    looks.clear()
+    assert post(app, "/mcp") == 200
     assert post(app, "/mcp") == 200
     assert looks == ["/mcp"]
+
+
+async def test_other_methods_are_not_taken_for_it() -> None:
+    """decision: what was found is known by its method too."""
+    app = FastAPI()
+    app.include_router(echo_router())
+    assert post(app, "/mcp") == 200
+    client = wire.client_of(app)
+    assert client.get("/mcp").status_code == 405
+    assert client.head("/mcp").status_code == 405
+    assert client.options("/mcp").status_code == 204
+    assert post(app, "/mcp") == 200
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+async def test_parameters_of_the_path_are_each_requests_own(mounted: bool) -> None:
+    """decision: a path with parameters is looked for each time, below a mount as well."""
+    seen: list[str] = []
+
+    async def tenant_of(request: Request) -> None:
+        seen.append(request.path_params["tenant"])
+
+    mcp, app, sub = echo_router(), FastAPI(), FastAPI()
+    if mounted:
+        sub.include_router(mcp, dependencies=[Depends(tenant_of)])
+        app.mount("/tenants/{tenant}", sub)
+    else:
+        app.include_router(mcp, prefix="/tenants/{tenant}", dependencies=[Depends(tenant_of)])
+    for tenant in ("acme", "acme", "other"):
+        assert post(app, f"/tenants/{tenant}/mcp") == 200
+    assert seen == ["acme", "acme", "other"]
+
+
+async def test_a_root_path_is_no_part_of_the_path() -> None:
+    """decision: below a root path FastAPI looks each time."""
+    app = FastAPI()
+    app.include_router(echo_router())
+    below = wire.client_of(app, root_path="/proxied")
+    body = wire.call("echo", {"text": "x"})
+    for path in ("/mcp", "/proxied/mcp", "/mcp"):
+        assert below.post(path, json=body, headers=wire.headers(body)).status_code == 200
+        assert post(app, "/proxied/mcp") == 404
 
 
 async def test_the_dependencies_are_those_of_the_inclusion_that_matched() -> None:
@@ -196,4 +253,5 @@ async def test_a_fastapi_with_other_internals_looks_twice(monkeypatch: pytest.Mo
     app.include_router(echo_router())
     looks = asked(monkeypatch)
     assert post(app, "/mcp") == 200
-    assert looks == ["/mcp", "/mcp"]
+    assert post(app, "/mcp") == 200
+    assert looks == ["/mcp"] * 4
