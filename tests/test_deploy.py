@@ -10,9 +10,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 import yaml
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitRequestParams, ElicitResult, TextContent
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
@@ -102,6 +107,34 @@ def test_flows_are_served_by_any_worker_and_happen_once(running: str) -> None:
         )
         assert one == two
         assert one["content"][0]["text"].startswith("Bought LX318, receipt LX318-")
+
+
+async def accept(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+    """The user of an older client, who buys it."""
+    return ElicitResult(action="accept", content={"value": True})
+
+
+@pytest.mark.anyio
+async def test_answers_of_an_older_client_find_the_worker_that_waits(running: str) -> None:
+    """The call is on one worker, its answer arrives on either. user report"""
+    one_connection_each = httpx2.Limits(max_keepalive_connections=0)
+    with anyio.fail_after(60):  # so long would an answer be missing
+        async with (
+            httpx2.AsyncClient(
+                headers={"X-API-Key": KEY}, limits=one_connection_each, timeout=None
+            ) as http,
+            Client(
+                streamable_http_client(f"{running}/mcp", http_client=http),
+                mode="legacy",
+                elicitation_callback=accept,
+            ) as client,
+        ):
+            assert client.protocol_version == "2025-11-25"
+            for _ in range(20):
+                bought = await client.call_tool("buy_ticket", {"flight": "LX318"})
+                (content,) = bought.content
+                assert isinstance(content, TextContent)
+                assert content.text.startswith("Bought LX318, receipt LX318-")
 
 
 def test_it_says_how_it_is(running: str) -> None:

@@ -9,7 +9,7 @@ from fastapi.security import APIKeyHeader
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from fastapi_mcp_mrtr import MCPRouter, RedisLedger
+from fastapi_mcp_mrtr import MCPRouter, RedisLedger, RedisSessionStore
 
 from .settings import Settings, digest
 from .tools import desk
@@ -21,6 +21,7 @@ def create_app(settings: Settings | None = None, **options: Any) -> FastAPI:
     """An app of its own. `options` are FastAPI's."""
     chosen = settings or Settings.from_env()
     redis: Redis = Redis.from_url(chosen.redis_url, socket_timeout=2, health_check_interval=30)
+    sessions = RedisSessionStore(redis)
 
     async def caller(key: Annotated[str, Security(APIKeyHeader(name="X-API-Key"))]) -> str:
         who = chosen.callers.get(digest(key))
@@ -31,6 +32,7 @@ def create_app(settings: Settings | None = None, **options: Any) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        await sessions.aclose()
         await redis.aclose()
 
     mcp = MCPRouter(
@@ -39,6 +41,7 @@ def create_app(settings: Settings | None = None, **options: Any) -> FastAPI:
         principal=caller,
         keys=chosen.keys,
         ledger=RedisLedger(redis),
+        sessions=sessions,
         allowed_hosts=chosen.allowed_hosts,
     )
     mcp.include(desk)
