@@ -5,10 +5,11 @@ Pure: no I/O, no framework. An ask knows its wire form and its answers, not when
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -31,15 +32,39 @@ class MalformedAnswer(Exception):
 
 
 class Sentinel:
-    """What a generator handler may yield beside its result and other handlers' generators."""
+    """What a generator handler may yield beside its result and other handlers' generators.
+
+    It stands for nothing until it is yielded, so it is neither true nor false and no text: a
+    forgotten `yield` shows where its answer is used. It still has a `repr`.
+    """
 
     __slots__ = ()
+
+    _target: ClassVar[str] = ""
+    """What an example assigns the value of the `yield` to."""
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(self._not_yielded())
+
+    def __str__(self) -> NoReturn:
+        raise TypeError(self._not_yielded())
+
+    def __format__(self, _: str) -> NoReturn:
+        raise TypeError(self._not_yielded())
+
+    def _not_yielded(self) -> str:
+        name = re.sub(r"\B([A-Z])", r"_\1", type(self).__name__).lower()
+        key = getattr(self, "key", None)
+        call = f"{name}(...)" if key is None else f"{name}({key!r})"
+        return f"{call} was not yielded: write `{self._target}yield {name}(...)`"
 
 
 class Ask(Sentinel):
     """A request to the client. The `yield` gives back its answer, in this round or a later one."""
 
     __slots__ = ()
+
+    _target = "answer = "
 
     key: str
 

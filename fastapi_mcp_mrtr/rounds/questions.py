@@ -1,4 +1,4 @@
-"""Questions by the type they ask for, and those that can be seen in a handler's source.
+"""Questions by the type they ask for, and what can be seen of asks in a handler's source.
 
 Pure: it reads source text and names, and runs nothing of the handler.
 """
@@ -15,7 +15,17 @@ from typing import Any, Final
 
 from .forms import InvalidAnswer, Question
 from .schemas import elicitation_schema
-from .sentinels import need_input
+from .sentinels import (
+    log,
+    need_input,
+    need_roots,
+    need_sampling,
+    need_url,
+    not_yet,
+    prefixed,
+    progress,
+    step,
+)
 from .titles import Titles
 
 __all__ = [
@@ -30,6 +40,19 @@ __all__ = [
 
 _PARAMETERS: Final[tuple[str, ...]] = ("key", "message", "schema")
 """Of `need_input`."""
+
+_SENTINELS: Final = (
+    need_input,
+    need_url,
+    need_sampling,
+    need_roots,
+    not_yet,
+    step,
+    progress,
+    log,
+    prefixed,
+)
+"""What does nothing unless it is yielded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +71,24 @@ def declared_asks(fn: Callable[..., Any]) -> list[DeclaredAsk]:
     handlers without source.
 
     Raises:
-        TypeError: A schema cannot be expressed. The message names handler, key and field.
+        TypeError: A schema cannot be expressed: the message names handler, key and field. Or a
+            statement is an ask, a step or a sub-flow without `yield`: it names handler and line.
     """
     function = _function(fn)
     body = None if function is None else _body(function)
     if function is None or body is None:
         return []
     names = _Names(function)
+    nodes = list(_own(body))
+    for node in nodes:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            _refuse_unyielded(function, node.value, names)
     return [
         ask
-        for call in _calls(body)
-        if names.value(call.func) is need_input
-        if (ask := _declared(function.__qualname__, call, names)) is not None
+        for call in nodes
+        if isinstance(call, ast.Call)
+        and names.value(call.func) is need_input
+        and (ask := _declared(function.__qualname__, call, names)) is not None
     ]
 
 
@@ -85,14 +114,31 @@ def _body(function: Any) -> list[ast.stmt] | None:
     return None
 
 
-def _calls(nodes: Any) -> Iterator[ast.Call]:
-    """Calls in a function's own body. What is nested has names of its own."""
+def _own(nodes: Any) -> Iterator[ast.AST]:
+    """All of a function's own body. What is nested has names of its own."""
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             continue
-        if isinstance(node, ast.Call):
-            yield node
-        yield from _calls(ast.iter_child_nodes(node))
+        yield node
+        yield from _own(ast.iter_child_nodes(node))
+
+
+def _refuse_unyielded(function: Any, call: ast.Call, names: _Names) -> None:
+    """Refuse a call that is a whole statement, if it does nothing that way. Raises: TypeError."""
+    called = names.value(call.func)
+    if not (
+        any(called is sentinel for sentinel in _SENTINELS)
+        or inspect.isgeneratorfunction(called)
+        or inspect.isasyncgenfunction(called)
+    ):
+        return
+    # The source begins with the decorators, and so does the code object.
+    line = function.__code__.co_firstlineno + call.lineno - 1
+    name = ast.unparse(call.func)
+    raise TypeError(
+        f"{function.__qualname__}, line {line}: {name}(...) was not yielded, so it does nothing: "
+        f"write `yield {name}(...)`"
+    )
 
 
 def _declared(handler: str, call: ast.Call, names: _Names) -> DeclaredAsk | None:

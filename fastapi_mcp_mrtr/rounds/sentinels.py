@@ -83,6 +83,8 @@ class NotYet(Sentinel):
 class Step(Sentinel):
     """A call that runs once in a flow. Its result is in the journal from then on."""
 
+    _target = "result = "
+
     key: str
     fn: Callable[..., Any]
     args: tuple[Any, ...]
@@ -110,6 +112,8 @@ class Log(Sentinel):
 @dataclass(frozen=True, slots=True)
 class Prefixed(Sentinel):
     """A sub-flow whose keys all begin with `prefix`."""
+
+    _target = "result = "
 
     prefix: str
     flow: AsyncGenerator[Any, Any] | Generator[Any, Any, Any]

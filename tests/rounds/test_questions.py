@@ -161,3 +161,82 @@ exec("def handler():\n    yield need_input('x', '?', Trip)", WITHOUT_SOURCE)
 def test_handlers_without_readable_source_have_no_visible_questions(handler: Any) -> None:
     """Decision: built-ins, lambdas and generated code are checked when they ask."""
     assert declared_asks(handler) == []
+
+
+async def unpaid(amount: int) -> str:
+    mrtr.step("charge", len, "5")
+    return "Paid."
+
+
+async def seated() -> Rounds[str]:
+    ok = yield need_input("ok", "?", bool)
+    if ok:
+        ask_for("seat", "?", Seat)
+    yield "Seated."
+
+
+async def delegated() -> Rounds[str]:
+    seated()
+    yield "Seated."
+
+
+def delegated_sync() -> SyncRounds[str]:
+    Desk.__call__(Desk())
+    yield mrtr.not_yet()
+    return "Seated."
+
+
+def first_line(handler: Any) -> int:
+    line: int = handler.__code__.co_firstlineno
+    return line
+
+
+@pytest.mark.parametrize(
+    ("handler", "line", "called"),
+    [
+        (unpaid, 1, "mrtr.step"),
+        (seated, 3, "ask_for"),
+        (delegated, 1, "seated"),
+        (delegated_sync, 1, "Desk.__call__"),
+    ],
+)
+def test_a_forgotten_yield_is_an_error_at_registration(
+    handler: Any, line: int, called: str
+) -> None:
+    """User report: the client read "Paid." though nothing was charged."""
+    with pytest.raises(TypeError) as raised:
+        declared_asks(handler)
+    assert str(raised.value) == (
+        f"{handler.__qualname__}, line {first_line(handler) + line}: {called}(...) was not "
+        f"yielded, so it does nothing: write `yield {called}(...)`"
+    )
+
+
+def test_the_line_is_that_of_the_file_below_decorators_too() -> None:
+    """Decision: the number is the one an editor shows."""
+
+    def unchanged(fn: Any) -> Any:
+        return fn
+
+    @unchanged
+    @unchanged
+    async def handler() -> str:
+        mrtr.log("info", "x")
+        return ""
+
+    with pytest.raises(TypeError, match=f"line {first_line(handler) + 3}: "):
+        declared_asks(handler)
+
+
+async def yielded_in_the_end(log: Any) -> Rounds[str]:
+    ask = need_input("seat", "?", Seat)
+    print("not", "an", "ask")
+    log("info", "a parameter's name")
+    yield mrtr.log("info", "x")
+    yield ask
+    yield "Seated."
+
+
+def test_what_is_kept_to_be_yielded_later_is_fine() -> None:
+    """Decision: only a statement of its own can do nothing for certain."""
+    assert [ask.key for ask in declared_asks(yielded_in_the_end)] == ["seat"]

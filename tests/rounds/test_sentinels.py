@@ -67,7 +67,7 @@ def test_a_key_is_text(kind: str, key: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_key_is_fine(kind: str) -> None:
     """Decision: 128 characters, as for tool names."""
-    assert with_key(kind, "x" * 128)
+    assert "x" * 128 in repr(with_key(kind, "x" * 128))
 
 
 @pytest.mark.parametrize("message", [None, 5])
@@ -168,3 +168,30 @@ def test_the_others_are_plain_data() -> None:
     assert step("x", len, "a", b=1) == Step("x", len, ("a",), {"b": 1})
     assert progress(1, 2, "m") == Progress(1, 2, "m")
     assert log("info", 1, "me") == Log("info", 1, "me")
+
+
+@pytest.mark.parametrize("use", [bool, str, format, "Seat {}".format, "Seat {:>9}".format])
+@pytest.mark.parametrize(
+    ("sentinel", "says"),
+    [
+        (
+            need_input("seat", "?", str),
+            "need_input('seat') was not yielded: write `answer = yield need_input(...)`",
+        ),
+        (
+            step("pay", len, ""),
+            "step('pay') was not yielded: write `result = yield step(...)`",
+        ),
+        (progress(1), "progress(...) was not yielded: write `yield progress(...)`"),
+        (not_yet(), "not_yet(...) was not yielded: write `yield not_yet(...)`"),
+        (
+            prefixed("x.", nothing()),
+            "prefixed(...) was not yielded: write `result = yield prefixed(...)`",
+        ),
+    ],
+)
+def test_what_was_not_yielded_is_neither_true_nor_text(use: Any, sentinel: Any, says: str) -> None:
+    """User report: `ok = need_input(...)` was true, and in an f-string went out as a result."""
+    with pytest.raises(TypeError) as raised:
+        use(sentinel)
+    assert str(raised.value) == says
