@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import mcp_types
 
-from fastapi_mcp_mrtr.testing.answers import CANCEL, DECLINE, Ask
+from fastapi_mcp_mrtr.testing.answers import DECLINE, Ask, Refusal
 from fastapi_mcp_mrtr.testing.flow import Call, begin
 
 from .exits import Exit, Stop
@@ -23,24 +23,22 @@ class Answered:
     """The answers that were given with the command: each is used the first time it is asked for.
 
     Args:
-        given: pairs of `key` or `key.field` and text.
-        decline: keys to say no to.
-        cancel: keys not to answer.
+        given: text for each `key` or `key.field`.
+        refusals: how to refuse a key.
     """
 
     def __init__(
-        self,
-        terminal: Terminal,
-        given: Iterable[tuple[str, str]],
-        decline: Iterable[str] | None,
-        cancel: Iterable[str] | None,
+        self, terminal: Terminal, given: Mapping[str, str], refusals: Mapping[str, Refusal]
     ) -> None:
         self._terminal = terminal
-        self._given = dict(given)
-        self._refusals = {
-            **dict.fromkeys(decline or (), DECLINE),
-            **dict.fromkeys(cancel or (), CANCEL),
-        }
+        self._given = given
+        self._refusals = refusals
+        self._unused = given.keys() | refusals.keys()
+
+    @property
+    def unused(self) -> Iterable[str]:
+        """The keys, with their fields, that nothing asked for."""
+        return sorted(self._unused)
 
     def answers(self, asks: Mapping[str, Ask]) -> Json:
         """An answer to every ask of a round.
@@ -59,12 +57,15 @@ class Answered:
     def _first(self, ask: Ask) -> Any:
         """What the command line says to an ask; None if nothing."""
         if ask.key in self._refusals:
+            self._unused.discard(ask.key)
             return self._refusals[ask.key]
         whole = self._given.get(ask.key)
         prefix = f"{ask.key}."
         parts = {k.removeprefix(prefix): v for k, v in self._given.items() if k.startswith(prefix)}
         if whole is None and not parts:
             return None
+        used = [f"{prefix}{name}" for name in parts] if whole is None else [ask.key]
+        self._unused.difference_update(used)
         properties: Json = ask.schema.get("properties", {})
         try:
             if ask.kind != "form":
@@ -115,10 +116,12 @@ def play(
             terminal.say(f"{tool} waits; asking again in {pause:g} seconds (Ctrl-C to leave it)")
             time.sleep(pause)
             round_ = round_.wait()
+    for key in answered.unused:
+        terminal.say(f"{tool} did not ask for {key}")
     return round_.reply.result
 
 
 def _unanswered(asks: Iterable[Ask]) -> str:
-    lines = [f"  {ask.key}: {ask.message}" for ask in asks]
+    lines = [f"  {ask.key}{' again' * (ask.times > 1)}: {ask.message}" for ask in asks]
     keys = " ".join(f"--answer {ask.key}=..." for ask in asks)
     return "\n".join(["The tool asks, and this is no terminal:", *lines, f"Answer with {keys}"])

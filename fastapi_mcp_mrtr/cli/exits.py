@@ -40,8 +40,7 @@ _STATUS: Final[Mapping[type[Exception], Exit]] = {
     ErrorReply: Exit.ERROR,
     RejectedRequest: Exit.REJECTED,
     ProtocolViolation: Exit.VIOLATION,
-    httpx2.HTTPError: Exit.UNREACHABLE,
-    httpx2.InvalidURL: Exit.UNREACHABLE,
+    httpx2.RequestError: Exit.UNREACHABLE,
 }
 
 
@@ -56,6 +55,18 @@ def stopping() -> Iterator[None]:
 
 
 def _sentence(error: Exception) -> str:
+    said = str(error) or type(error).__name__
     if isinstance(error, RejectedRequest):
-        return f"The server answered HTTP {error.reply.status_code}: {error.reply.text[:500]}"
-    return str(error) or type(error).__name__
+        status, text = error.reply.status_code, error.reply.text.strip()
+        said = f"The server answered HTTP {status}" + f": {text[:500]}" * bool(text)
+        return said + _HINTS.get(status, "")
+    if isinstance(error, httpx2.RequestError):
+        # Without a name and a password that the address may hold.
+        return f"No answer from {error.request.url.netloc.decode()}: {said}"
+    return said
+
+
+_HINTS: Final[Mapping[int, str]] = {
+    404: "\nIs that the whole address? Most endpoints are at /mcp",
+}
+"""What usually lies behind a status."""

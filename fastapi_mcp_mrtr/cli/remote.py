@@ -15,6 +15,17 @@ _INFO: Final = {"name": "fastapi-mcp-mrtr", "version": __version__}
 _MAX_ROUNDS: Final = 100  # a person would have given up before
 
 
+def unreachable(url: str) -> str | None:
+    """Why nothing can ever be sent to this URL; None if something can."""
+    try:
+        parts = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        return str(error)
+    if parts.scheme not in ("http", "https") or not parts.host:
+        return "it begins with http:// or https:// and a host"
+    return None if parts.port is None or 0 < parts.port < 65_536 else f"no port is {parts.port}"
+
+
 class Remote(Connection):
     """A server at a URL. `on_notification` is called as notifications come, not at the end."""
 

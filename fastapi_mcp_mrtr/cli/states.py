@@ -2,7 +2,7 @@
 
 import getpass
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ from .exits import Exit, Stop
 _TIMES = ("issued", "expires", "started", "ends")
 
 
-def read_keys(sources: Iterable[tuple[str, str]], token: str) -> KeyRing:
-    """The secrets that `sources` name: pairs of a kid and `env:NAME` or `file:PATH`.
+def read_keys(sources: Mapping[str, str], token: str) -> KeyRing:
+    """The secrets that `sources` name: `env:NAME` or `file:PATH` for each kid.
 
     Without any, the one that the token names is asked for. Raises: Stop.
     """
     try:
-        secrets = [Secret(kid, _read(source)) for kid, source in sources]
+        secrets = [Secret(kid, _read(source)) for kid, source in sources.items()]
         if not secrets:
             kid = kid_of(token)
             secrets = [Secret(kid, getpass.getpass(f"The secret {kid!r}: "))]

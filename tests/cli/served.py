@@ -171,6 +171,12 @@ async def broken() -> dict[str, str]:
     return {"jsonrpc": "1.0"}
 
 
+@app.post("/silent")
+async def silent() -> Response:
+    """One that refuses without a word."""
+    return Response(status_code=403)
+
+
 @app.post("/odd")
 async def odd() -> Response:
     """One that sends what is no message."""

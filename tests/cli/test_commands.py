@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastapi_mcp_mrtr import Secret
+from fastapi_mcp_mrtr import Secret, __version__
 from fastapi_mcp_mrtr.cli.terminal import Terminal
 from fastapi_mcp_mrtr.testing import MCPTestClient
 
@@ -17,6 +17,18 @@ from . import served
 from .conftest import run, run_json
 
 SEAT = ("--answer", "seat.row=4", "--answer", "seat.letter=A")
+
+
+def test_the_version() -> None:
+    """user report: what a bug report begins with."""
+    assert run("--version").stdout == f"fastapi-mcp-mrtr {__version__}\n"
+
+
+def test_the_help_names_every_option_on_a_narrow_terminal() -> None:
+    """user report: 40 columns cut names."""
+    shown = run("call", "--help", env={"COLUMNS": "40"}).stdout
+    for option in ("--arg", "--answer", "--decline", "--timeout", "MCP_TOKEN", "--pause"):
+        assert option in shown
 
 
 # -------------------------------------------------------------------------------------- keygen
@@ -29,6 +41,12 @@ def test_a_secret_is_good_for_a_key() -> None:
     assert first != second
     labelled = json.loads(run("keygen", "--kid", "2026-08").stdout)
     Secret(labelled["kid"], labelled["value"])
+
+
+@pytest.mark.parametrize("kid", ["", "a b", "x" * 33])
+def test_a_label_that_no_key_takes(kid: str) -> None:
+    """user report: said by the one who makes it, not by the server that starts with it."""
+    assert "A kid is 1 to 32 characters" in run("keygen", "--kid", kid, status=2).stderr
 
 
 # ------------------------------------------------------------------------------------- inspect
@@ -95,6 +113,45 @@ def test_an_argument_that_cannot_be_read_is_a_usage_error(url: str, option: str)
     run("call", url, "query", "--arg", option, status=2)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--arg", "flight=L", "--arg", "flight=K"), "flight is given twice"),
+        (("--answer", "seat=1", "--answer", "seat=2"), "seat is given twice"),
+        (("-H", "X-Key: 1", "-H", "x-key: 2"), "x-key is given twice"),
+        (("--answer", "seat=1", "--decline", "seat"), "seat is both answered and refused"),
+        (("--cancel", "seat", "--decline", "seat"), "seat is both declined and cancelled"),
+    ],
+)
+def test_what_contradicts_itself_is_a_usage_error(
+    url: str, options: tuple[str, ...], said: str
+) -> None:
+    """user report: neither the first nor the last of them is what was meant."""
+    assert said in run("call", url, "book_seat", *options, status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--timeout", each) for each in ("-1", "0", "nan", "inf")]
+    + [("--pause", each) for each in ("-1", "nan", "1e9")],
+)
+def test_a_time_that_nobody_can_wait_for_is_a_usage_error(
+    url: str, option: str, value: str
+) -> None:
+    """user report: a traceback before, or an error of the operating system."""
+    assert "86400 seconds" in run("call", url, "query", option, value, status=2).stderr
+
+
+def test_what_was_not_asked_for_is_told(url: str) -> None:
+    """user report: a key with a typo was ignored."""
+    spare = ("--answer", "chair=12A", "--answer", "seat.wish=x", "--cancel", "desk")
+    whole = ("--answer", 'seat={"row": 4, "letter": "A"}', "--answer", "confirm=y")
+    said = run("call", url, "book_seat", "-a", "flight=X", *whole, *spare).stderr
+    told = [line for line in said.splitlines() if "did not ask" in line]
+    assert told == [f"book_seat did not ask for {key}" for key in ("chair", "desk", "seat.wish")]
+    assert "did not ask" not in run("call", url, "pay", "--decline", "page", status=1).stderr
+
+
 def test_a_refusal_is_an_answer(url: str) -> None:
     """spec: decline and cancel (elicitation §Response Actions); a failed tool is status 1."""
     for option, said in (("--decline", "declined"), ("--cancel", "cancelled")):
@@ -139,7 +196,7 @@ def test_an_answer_that_is_refused_is_not_sent_for_ever(url: str) -> None:
     """Decision: an option answers the first time; then it takes a person."""
     wrong = ("--answer", "seat.row=99", "--answer", "seat.letter=A")
     result = run("call", url, "book_seat", "-a", "flight=X", *wrong, status=3)
-    assert "must be at most 40" in result.stderr
+    assert "  seat again: Which seat on X?\n(row: must be at most 40" in result.stderr
 
 
 @pytest.mark.parametrize("answer", ["seat.row=four", "seat={", "seat=4A"])
@@ -147,6 +204,13 @@ def test_an_answer_that_cannot_be_read_is_told(url: str, answer: str) -> None:
     """Decision: before it is sent."""
     result = run("call", url, "book_seat", "-a", "flight=X", "--answer", answer, status=3)
     assert "--answer seat: " in result.stderr
+
+
+def test_a_word_that_is_neither_yes_nor_no(url: str) -> None:
+    """user report: what is wrong is said, not that an answer is missing."""
+    given = ("-a", "flight=X", *SEAT, "--answer", "confirm=maybe")
+    said = run("call", url, "book_seat", *given, status=3).stderr
+    assert said.endswith("\n--answer confirm: 'maybe' is not yes or no\n")
 
 
 def test_a_person_is_asked_what_no_option_answers(
@@ -165,7 +229,13 @@ def test_a_person_is_asked_what_no_option_answers(
     [
         ("/mcp", ("nothing",), 4, "[-32602] Unknown tool: nothing (HTTP 400)"),
         ("/mcp", ("nasty", "--token", "wrong"), 5, "HTTP 401"),
-        ("/elsewhere", ("nasty",), 5, "HTTP 404"),
+        (
+            "/elsewhere",
+            ("nasty",),
+            5,
+            'HTTP 404: {"detail":"Not Found"}\nIs that the whole address?',
+        ),
+        ("/silent", ("nasty",), 5, "HTTP 403\n"),
         ("/broken", ("nasty",), 7, ""),
     ],
 )
@@ -176,10 +246,28 @@ def test_what_goes_wrong_has_a_status(
     assert said in run("call", f"{base}{path}", *arguments, status=status).stderr
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/mcp", "nowhere", "http://[::1/"])
-def test_a_server_that_is_not_there(url: str) -> None:
-    """Decision: status 6."""
-    assert run_json("inspect", url, status=6)["status"] == "unreachable"
+def test_a_server_that_is_not_there() -> None:
+    """Decision: status 6, with the address and without the password in it."""
+    stopped = run_json("inspect", "http://ada:hush@127.0.0.1:1/mcp", status=6)
+    assert stopped["status"] == "unreachable"
+    assert stopped["error"].startswith("No answer from 127.0.0.1:1: ")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nowhere", "begins with http://"),
+        ("127.0.0.1:8137/mcp", "begins with http://"),
+        ("ftp://x/", "begins with http://"),
+        ("http:///mcp", "begins with http://"),
+        ("http://[::1/", "Invalid port"),
+        ("http://127.0.0.1:99999/mcp", "no port is 99999"),
+    ],
+)
+def test_what_is_no_address_is_a_usage_error(url: str, said: str) -> None:
+    """user report: nothing was tried, so nothing is unreachable."""
+    # Long lines of a usage error are broken where the terminal ends.
+    assert said in " ".join(run("inspect", url, status=2).stderr.split())
 
 
 def test_the_token_comes_from_the_environment(url: str) -> None:
@@ -192,8 +280,15 @@ def test_headers_are_sent(url: str) -> None:
     """Decision: any, and before the token."""
     right = f"Authorization: Bearer {served.TOKEN}"
     run("inspect", url, "-H", right, env={"MCP_TOKEN": "wrong"})
+    run("inspect", url, "-H", right.replace("A", "a", 1), env={"MCP_TOKEN": "wrong"})
     run("inspect", url, "--header", "Authorization: Bearer wrong", status=5)
     run("inspect", url, "--header", "no colon", status=2)
+
+
+@pytest.mark.parametrize("option", [("-H", "X: ä"), ("-H", "X y: 1"), ("--token", "a\nb")])
+def test_a_header_that_cannot_be_sent_is_a_usage_error(url: str, option: tuple[str, str]) -> None:
+    """spec: names are tokens, and values have no line ends (RFC 9110 §5)."""
+    assert "what HTTP cannot carry" in run("inspect", url, *option, status=2).stderr
 
 
 def test_nothing_a_server_prints_steers_the_terminal(url: str) -> None:
