@@ -353,6 +353,13 @@ def test_the_reference_names_every_public_name() -> None:
     assert {name for name in public if not re.search(rf"\b{name}\b", pages)} == set()
 
 
+def test_the_api_page_lists_every_public_name() -> None:
+    """In an order of its own, the router first, so that a new name has to be put there. decision"""
+    listed = re.findall(r"^ {8}- (\w+)$", reference("api"), re.MULTILINE)
+    assert listed[0] == "MCPRouter"
+    assert sorted(listed) == sorted(fastapi_mcp_mrtr.__all__)
+
+
 @pytest.mark.parametrize(
     "call",
     [
