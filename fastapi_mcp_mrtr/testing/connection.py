@@ -48,6 +48,9 @@ class Connection:
     `MCPTestClient` says what the arguments mean.
     """
 
+    version: str = PROTOCOL_VERSION
+    """The revision that it speaks."""
+
     http: Any
     """What carries the requests: an HTTP client like `httpx2.Client`."""
 

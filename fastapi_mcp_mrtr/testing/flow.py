@@ -21,6 +21,7 @@ from fastapi_mcp_mrtr.testing.failures import (
 from fastapi_mcp_mrtr.testing.wire import (
     MCP_NAME_SOURCE,
     OMIT,
+    PROTOCOL_VERSION,
     Headers,
     Meta,
     Notification,
@@ -43,6 +44,7 @@ _BASE64URL: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 class Channel(Protocol):
     """What a flow needs of the client that plays it."""
 
+    version: str
     max_rounds: int
     max_waits: int
 
@@ -244,6 +246,9 @@ class Round(Generic[R]):
 
         `where` counts characters, from the end if negative; the middle one by default. A base64url
         character has the bits 0 to 5, and stays one.
+
+        Raises:
+            UnexpectedOutcome: There is no state, as nowhere on an older revision.
         """
         state = self._state
         if not isinstance(state, str) or not state:
@@ -255,7 +260,13 @@ class Round(Generic[R]):
         return self.with_state(state[:index] + new + state[index + 1 :])
 
     def with_state(self, state: Any) -> Round[R]:
-        """This round with another state, of any shape; `OMIT` sends none."""
+        """This round with another state, of any shape; `OMIT` sends none.
+
+        Raises:
+            UnexpectedOutcome: On an older revision, which has no states.
+        """
+        if (version := self._channel.version) != PROTOCOL_VERSION:
+            raise UnexpectedOutcome(f"{version} has no requestState that could be changed")
         return replace(self, _state=state)
 
     def expire(self) -> Round[R]:

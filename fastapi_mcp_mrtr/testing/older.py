@@ -98,7 +98,12 @@ class OlderSession:
                 "ask of it, by the session that made it"
             )
         for key, ask_id in call.open.items():
-            self._answer(ask_id, answers[key], {**call.headers, **(headers or {})})
+            answer = {"id": ask_id, "result": answers[key]}
+            refused = self._tell(answer, {**call.headers, **(headers or {})})
+            if refused is not None:
+                # It still waits, for whoever may answer.
+                self._calls[state] = call
+                return refused
         call.open = {}
         return self._next(call)
 
@@ -132,7 +137,10 @@ class OlderSession:
         if (served := reply.result["protocolVersion"]) != self.version:
             raise UnexpectedOutcome(f"The server serves {served} instead of {self.version}")
         self.id = reply.headers.get(_SESSION)
-        self._tell({"method": "notifications/initialized"}, headers)
+        refused = self._tell({"method": "notifications/initialized"}, headers)
+        if refused is not None:
+            self.id = None
+            return refused
         if client.log_level is not None:
             self._call("logging/setLevel", {"level": client.log_level}, headers, OMIT)
         return None
@@ -150,19 +158,23 @@ class OlderSession:
             params.update({"_meta": own} if own else {})
         body = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         response, sent = self._post(body, headers)
-        return self._next(_LiveCall(sent, response, headers, waited=waits_of(self._client)))
+        # What it asks is answered in the session that it was made in, whatever came after.
+        kept = {_SESSION: self.id or OMIT, **_lower(headers)}
+        return self._next(_LiveCall(sent, response, kept, waited=waits_of(self._client)))
 
-    def _answer(self, ask_id: Any, result: Any, headers: Headers) -> None:
-        self._tell({"id": ask_id, "result": result}, headers)
-
-    def _tell(self, members: Mapping[str, Any], headers: Headers) -> None:
-        """Send what has no answer."""
-        response, _ = self._post({"jsonrpc": "2.0", **members}, headers)
-        self._loop.call(response.end)
-        if (response.status, response.content) != (202, b""):
+    def _tell(self, members: Mapping[str, Any], headers: Headers) -> Reply | None:
+        """Send what has no answer. The reply if it is refused, by an HTTP error (§Sending 4)."""
+        response, sent = self._post({"jsonrpc": "2.0", **members}, headers)
+        self._end(response)
+        if (response.status, response.content) == (202, b""):
+            return None
+        if response.status is not None and response.status < 400:
             raise ProtocolViolation(
                 _SENDING, f"HTTP {response.status} {response.content!r} for {dict(members)!r}"
             )
+        call = _LiveCall(sent, response, headers)
+        errors = (message for message in self._unread(call, True) if "error" in message)
+        return self._reply(call, next(errors, None), [])
 
     def _post(self, body: Mapping[str, Any], headers: Headers) -> tuple[LiveResponse, Any]:
         content = json.dumps(body, default=to_jsonable_python).encode()
@@ -261,14 +273,17 @@ class OlderSession:
     def _over(
         self, call: _LiveCall, message: Mapping[str, Any] | None, notifications: list[Notification]
     ) -> Reply:
-        try:
-            self._loop.call(call.response.end)
-        except Exception:
-            if self._client.raise_server_exceptions:
-                raise
+        self._end(call.response)
         if message is not None:
             self._check_response(call, message)
         return self._reply(call, message, notifications)
+
+    def _end(self, response: LiveResponse) -> None:
+        try:
+            self._loop.call(response.end)
+        except Exception:
+            if self._client.raise_server_exceptions:
+                raise
 
     def _check_response(self, call: _LiveCall, message: Mapping[str, Any]) -> None:
         method, sent = call.request["method"], call.request["id"]

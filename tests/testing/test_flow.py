@@ -28,6 +28,7 @@ from fastapi_mcp_mrtr.testing import (
     in_turn,
 )
 from fastapi_mcp_mrtr.testing.flow import Call, begin
+from fastapi_mcp_mrtr.testing.wire import PROTOCOL_VERSION
 from tests.testing.script import (
     CONFIRM,
     SEAT,
@@ -470,6 +471,7 @@ def test_headers_and_meta_of_the_call_hold_for_all_its_rounds() -> None:
 class Silent:
     """A channel that answers every request with one state."""
 
+    version = PROTOCOL_VERSION
     max_rounds = max_waits = 1
 
     def __init__(self, state: str) -> None:

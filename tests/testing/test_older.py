@@ -19,13 +19,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastapi_mcp_mrtr import MCPRouter, Rounds, Secret, need_input
 from fastapi_mcp_mrtr.testing import (
     OMIT,
+    ErrorReply,
     MCPTestClient,
     ProtocolViolation,
+    RejectedRequest,
     UnansweredQuestion,
     UnexpectedOutcome,
     live,
     older,
 )
+from fastapi_mcp_mrtr.testing.wire import PROTOCOL_VERSION
 
 VERSION = "2025-11-25"
 
@@ -140,6 +143,29 @@ def test_a_session_of_somebody_else(client: MCPTestClient) -> None:
     assert statuses.count(404) == 1
 
 
+@pytest.mark.parametrize("version", [VERSION, PROTOCOL_VERSION])
+def test_nobody_else_can_go_on(desk: Desk, version: str) -> None:
+    """user report: it was called a breach of the protocol; spec: 404 (§Session Management 3)."""
+    with MCPTestClient(desk.app, version=version) as client:
+        asked = client.begin_tool("greet")
+        with client.as_principal("bob"):
+            refused = asked.answer({"name": "Bob"})
+            assert refused.kind == "error"
+            with pytest.raises(ErrorReply):
+                asked.play({"name": "Bob"})
+            assert greeting(client) == "Hello, Ada"
+        assert "Hello, Eve" in asked.answer({"name": "Eve"}).reply.text
+
+
+def test_what_refuses_somebody_else_is_what_came(client: MCPTestClient) -> None:
+    """decision: the status and the code of the revision, not those of another."""
+    asked = client.begin_tool("greet")
+    with client.as_principal("bob"):
+        refused = asked.answer({"name": "Bob"})
+    assert (refused.status_code, refused.error.code) == (404, -32600)
+    assert client.replies[-1] is refused.reply
+
+
 def test_a_session_that_cannot_be_opened(client: MCPTestClient) -> None:
     """decision: what refuses `initialize` is the reply to what was asked for."""
     client.headers = {"X-User": "nobody"}
@@ -192,8 +218,8 @@ def test_a_server_without_that_revision() -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        lambda first: first.tamper().answer({"name": "Ada"}),
-        lambda first: first.with_state(5).answer({"name": "Ada"}),
+        lambda first: first.tamper(),
+        lambda first: first.with_state(5),
         lambda first: first.send({"requestState": first.request_state}),
     ],
 )
@@ -324,15 +350,67 @@ def test_a_reply_that_breaks_a_rule(
     client.close()
 
 
-def test_an_answer_that_is_not_taken() -> None:
-    """spec: 202 with no body for what has no answer (§Sending Messages 4)."""
+def test_an_answer_that_is_refused() -> None:
+    """spec: an HTTP error, with an error in its body or without (§Sending Messages 4)."""
 
     def answer(message: Mapping[str, Any]) -> Response:
         return sse(ASK) if "method" in message else Response("no", 400)
 
     client = MCPTestClient(server(answer), version=VERSION)
-    with pytest.raises(ProtocolViolation, match="HTTP 400 b'no'"):
+    refused = client.begin_tool("x").answer({"sampling/createMessage": "y"})
+    assert (refused.kind, refused.status_code, refused.reply.text) == ("rejected", 400, "no")
+    with pytest.raises(RejectedRequest, match="HTTP 400: 'no'"):
+        refused.result  # noqa: B018 - it raises
+    client.close()
+
+
+def test_an_answer_that_is_neither_taken_nor_refused() -> None:
+    """spec: 202 with no body for what has no answer (§Sending Messages 4)."""
+
+    def answer(message: Mapping[str, Any]) -> Response:
+        return sse(ASK) if "method" in message else Response("ok", 200)
+
+    client = MCPTestClient(server(answer), version=VERSION)
+    with pytest.raises(ProtocolViolation, match="HTTP 200 b'ok'"):
         client.begin_tool("x").answer({"sampling/createMessage": "y"})
+    client.close()
+
+
+def test_an_answer_that_breaks_the_server() -> None:
+    """decision: as for any request, a 500 if that is wanted."""
+
+    def answer(message: Mapping[str, Any]) -> Response:
+        if "method" in message:
+            return sse(ASK)
+        raise RuntimeError("out of order")
+
+    app = server(answer)
+    client = MCPTestClient(app, version=VERSION, raise_server_exceptions=False)
+    first = client.begin_tool("x")
+    assert first.answer({"sampling/createMessage": "y"}).status_code == 500
+    client.raise_server_exceptions = True
+    with pytest.raises(RuntimeError, match="out of order"):
+        first.answer({"sampling/createMessage": "y"})
+    client.close()
+
+
+def test_a_session_that_is_refused_once_it_is_open() -> None:
+    """decision: like one whose `initialize` is refused."""
+    inner = server(lambda m: sse(ASK))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        message = await receive()
+        if b"notifications/initialized" in message.get("body", b""):
+            await Response("gone", 410)(scope, receive, send)
+            return
+
+        async def again() -> Any:
+            return message
+
+        await inner(scope, again, send)
+
+    client = MCPTestClient(app, version=VERSION)
+    assert client.begin_tool("x").status_code == 410
     client.close()
 
 
