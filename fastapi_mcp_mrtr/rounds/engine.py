@@ -226,7 +226,10 @@ class _Run:
 
     def _asks(self, batch: Sequence[Any], prefix: str) -> Any:
         if not all(isinstance(ask, Ask) for ask in batch):
-            raise self._fail("A handler yielded a batch of other things than asks.")
+            other = next(item for item in batch if not isinstance(item, Ask))
+            raise self._fail(
+                f"A handler yielded {_named(other)} in a batch, which is for asks only."
+            )
         settled = self._final(self._replay.settle, batch, prefix)
         if settled is None:
             self._over = True

@@ -13,7 +13,7 @@ from fastapi_mcp_mrtr.protocol.headers import ParamHeader
 from fastapi_mcp_mrtr.rounds.questions import DeclaredAsk
 
 from .results import ToolOutput
-from .signature import HandlerSignature, handler_name
+from .signature import HandlerSignature, handler_place
 from .uri_template import TemplateIndex, UriTemplate
 
 Kind = Literal["tools", "prompts", "resources"]
@@ -189,7 +189,8 @@ class Registry:
             if taken is not None:
                 raise ValueError(
                     f"{kind[:-1]} {entry.name!r} is already registered by "
-                    f"{handler_name(taken.signature.call)!r}"
+                    f"{handler_place(taken.signature.call)}; it cannot be "
+                    f"{handler_place(entry.signature.call)} too"
                 )
             new.add(place)
             for condition in registry._conditions:

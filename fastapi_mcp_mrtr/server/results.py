@@ -13,6 +13,7 @@ from pydantic_core import CoreSchema, from_json, to_json, to_jsonable_python
 
 from fastapi_mcp_mrtr.errors import HandlerError
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode
+from fastapi_mcp_mrtr.rounds.sentinels import result_type
 
 from .signature import PYDANTIC_REFUSES, json_schema
 
@@ -90,6 +91,11 @@ class ToolOutput:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
             return cls(json_schema(adapter, serialized=True), adapter)
         except PYDANTIC_REFUSES as error:
+            if result_type(annotation) is not None:
+                raise TypeError(
+                    f"{where}: it declares Rounds but yields nothing. A function that returns its "
+                    "result declares the type of that alone"
+                ) from None
             raise TypeError(f"{where}: the return type has no JSON Schema: {error}") from error
 
     @property
@@ -130,6 +136,8 @@ class ToolOutput:
                 adapter.validate_python(structured)
         except ValueError as error:  # pydantic's ValidationError and serialization errors
             message = f"The result does not fit the declared return type: {error}"
+            if value is None:
+                message = "The handler ended without a result, and its return type declares one"
             raise HandlerError(message) from error
         return structured
 

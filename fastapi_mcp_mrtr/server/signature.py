@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
-from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+    PydanticUserError,
+)
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined
@@ -28,6 +33,12 @@ _OFFERED: Final = frozenset({"value", "arguments"})
 
 PYDANTIC_REFUSES: Final = (PydanticUserError, PydanticUndefinedAnnotation)
 """What pydantic raises for a type that it cannot validate or describe."""
+
+_NO_JSON: Final = (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema)
+"""Those of them that say it of a type and not of a mistake in writing it."""
+
+_OTHER_PACKAGES: Final = ("mcp", "fastmcp")
+"""Whose `Context` pydantic would take for a model that the client fills in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +169,11 @@ def read_signature(call: Callable[..., Any]) -> HandlerSignature:
             dependencies.append(parameter)
         elif _is_context(parameter.annotation):
             context_parameter = parameter.name
+        elif _is_foreign_context(parameter.annotation):
+            raise TypeError(
+                f"{where}: this Context is of another package, and would be an argument for the "
+                "client. Write `from fastapi_mcp_mrtr import Context`"
+            )
         elif parameter.name.startswith("_"):
             raise TypeError(f"{where}: an argument's name cannot start with an underscore")
         else:
@@ -194,8 +210,16 @@ def _arguments_model(name: str, arguments: list[inspect.Parameter]) -> Arguments
     except (*PYDANTIC_REFUSES, TypeError) as error:
         for argument in arguments if len(arguments) > 1 else ():
             _arguments_model(name, [argument])
-        where = f", parameter {arguments[0].name!r}" if len(arguments) == 1 else ""
-        raise TypeError(f"Handler {name!r}{where}: {error}") from error
+        if len(arguments) != 1:
+            raise TypeError(f"Handler {name!r}: {error}") from error
+        where = f"Handler {name!r}, parameter {arguments[0].name!r}"
+        if isinstance(error, _NO_JSON):
+            shown = _shown(arguments[0].annotation)
+            raise TypeError(
+                f"{where}: {shown} is no JSON, so no client can send it. If it is a dependency, "
+                f"write `Annotated[{shown}, Depends(...)]`"
+            ) from error
+        raise TypeError(f"{where}: {error}") from error
 
 
 def _dependencies(name: str, parameters: list[inspect.Parameter]) -> Dependencies | None:
@@ -227,6 +251,14 @@ def handler_name(call: Callable[..., Any]) -> str:
     target = underlying(call)
     qualified: str = getattr(target, "__qualname__", type(target).__qualname__)
     return qualified.rpartition("<locals>.")[2]
+
+
+def handler_place(call: Callable[..., Any]) -> str:
+    """How messages tell two handlers of one name apart: `'book' (travel.desk, line 12)`."""
+    target = underlying(call)
+    code = getattr(target, "__code__", None) or getattr(type(target).__call__, "__code__", None)
+    line = f", line {code.co_firstlineno}" if code else ""
+    return f"{handler_name(call)!r} ({target.__module__}{line})"
 
 
 def underlying(call: Callable[..., Any]) -> Any:
@@ -275,6 +307,24 @@ def _culprit(target: Any, error: Exception) -> str:
 def _is_context(annotation: Any) -> bool:
     plain = getattr(annotation, "__origin__", annotation)
     return inspect.isclass(plain) and issubclass(plain, Context)
+
+
+def _is_foreign_context(annotation: Any) -> bool:
+    """Whether this is the context of an MCP SDK, alone or as one of several types."""
+    parts = (annotation, *typing.get_args(annotation))
+    # A pydantic model with parameters is a class of its own: `Context[int, str]`.
+    return any(
+        inspect.isclass(plain)
+        and plain.__name__.partition("[")[0] == "Context"
+        and plain.__module__.partition(".")[0] in _OTHER_PACKAGES
+        for plain in (typing.get_origin(part) or part for part in parts)
+    )
+
+
+def _shown(annotation: Any) -> str:
+    """A type as its author wrote it, as near as that can be told."""
+    plain = annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
+    return plain.__name__ if isinstance(plain, type) else inspect.formatannotation(plain)
 
 
 def _annotation(parameter: inspect.Parameter) -> Any:

@@ -39,7 +39,10 @@ class Secret:
             raise ValueError(f"A kid is 1 to 32 characters of A-Z a-z 0-9 _ . - and not {kid!r}.")
         material = value.encode() if isinstance(value, str) else value
         if not isinstance(material, bytes):
-            raise TypeError(f"The secret {kid!r} must be bytes or a string.")
+            raise TypeError(
+                f"The secret {kid!r} must be bytes or a string."
+                + (" Is the environment variable set?" if value is None else "")
+            )
         if not len(material) >= _MIN_SECRET_BYTES:
             raise ValueError(
                 f"The secret {kid!r} has {len(material)} bytes; at least {_MIN_SECRET_BYTES} "

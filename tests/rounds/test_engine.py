@@ -255,8 +255,8 @@ async def mixed_batch() -> Rounds[Any]:
         (returned_ask_sync, "returned list"),
         (returned_ask_by_generator, "returned NeedInput 'a'"),
         (returned_ask_of_a_sub_flow, "returned NeedInput 'a'"),
-        (batch_of_steps, "batch"),
-        (mixed_batch, "batch"),
+        (batch_of_steps, "yielded Step 'a' in a batch, which is for asks only"),
+        (mixed_batch, "yielded str in a batch"),
     ],
 )
 async def test_what_makes_no_sense_is_the_authors_error(handler: Any, says: str) -> None:

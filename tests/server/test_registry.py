@@ -108,6 +108,17 @@ def test_a_name_is_taken_once(entry: Entry) -> None:
         registry.add(entry)
 
 
+def test_both_handlers_of_a_name_are_named() -> None:
+    """User report: two functions of one name in two modules, and the message named one."""
+    line = handler.__code__.co_firstlineno
+    with pytest.raises(ValueError, match="already registered") as raised:
+        registry_of(tool("a"), tool("a"))
+    place = f"'handler' ({__name__}, line {line})"
+    assert str(raised.value) == (
+        f"tool 'a' is already registered by {place}; it cannot be {place} too"
+    )
+
+
 def test_kinds_do_not_share_names() -> None:
     """decision: a tool and a prompt may be called the same."""
     registry_of(tool("a"), prompt("a"))

@@ -27,7 +27,7 @@ from mcp_types import (
 )
 from pydantic import BaseModel, ConfigDict, Field
 
-from fastapi_mcp_mrtr import HandlerError
+from fastapi_mcp_mrtr import HandlerError, Rounds, SyncRounds
 from fastapi_mcp_mrtr.server.results import (
     ToolOutput,
     render_completion,
@@ -131,7 +131,6 @@ def test_a_declared_result_is_structured_and_text(
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
-        (Booking, None),
         (Booking, "text"),
         (Booking, {"flight": 1}),
         (Booking, Point(1, 2)),
@@ -146,6 +145,13 @@ def test_a_result_of_another_type_is_the_handlers_mistake(annotation: Any, value
     """spec: MUST provide structured results that conform to outputSchema; JSON has no NaN."""
     with pytest.raises(HandlerError, match="does not fit the declared return type"):
         rendered(annotation, value)
+
+
+def test_a_result_that_is_missing_is_the_handlers_mistake() -> None:
+    """User report: a forgotten last `yield` was called a value of the wrong type."""
+    with pytest.raises(HandlerError, match="ended without a result"):
+        rendered(Booking, None)
+    assert rendered(Booking | None, None)["structuredContent"] is None
 
 
 class Parent(BaseModel):
@@ -186,6 +192,13 @@ class Unfinished(BaseModel):
 def test_a_type_without_schema_is_refused(annotation: Any) -> None:
     """decision: fail at registration, with the tool named."""
     with pytest.raises(TypeError, match="Tool 't': the return type has no JSON Schema"):
+        output(annotation)
+
+
+@pytest.mark.parametrize("annotation", [Rounds[str], SyncRounds[str], Rounds[None]])
+def test_rounds_of_a_function_are_refused(annotation: Any) -> None:
+    """User report: `return` where `yield` was meant, and a message about pydantic's schemas."""
+    with pytest.raises(TypeError, match="Tool 't': it declares Rounds but yields nothing"):
         output(annotation)
 
 

@@ -15,6 +15,7 @@ from fastapi_mcp_mrtr import Complete, Context, MCPRouter, Rounds, SyncRounds, n
 from fastapi_mcp_mrtr.rounds.engine import HandlerForm
 from fastapi_mcp_mrtr.server.signature import (
     handler_name,
+    handler_place,
     json_schema,
     read_signature,
     underlying,
@@ -318,6 +319,78 @@ def test_what_has_no_meaning_is_refused(call: Callable[..., Any], parameter: str
     """decision: fail at registration, with the handler and the parameter named."""
     with pytest.raises(TypeError, match=f"Handler '{call.__name__}', parameter '{parameter}'"):
         read_signature(call)
+
+
+class Session:
+    """As a database has them."""
+
+
+@pytest.mark.parametrize(
+    ("annotation", "shown"),
+    [
+        (Session, "Session"),
+        (Annotated[Session, "the database"], "Session"),
+        (list[Session], rf"list\[{__name__}\.Session\]"),
+        (Callable[[int], int], r"collections\.abc\.Callable\[\[int\], int\]"),
+    ],
+)
+def test_a_forgotten_depends_is_named(annotation: Any, shown: str) -> None:
+    """User report: pydantic proposed `arbitrary_types_allowed`, where `Depends` was missing."""
+
+    def handler(flight: str, db: Any) -> str:
+        return ""
+
+    handler.__annotations__["db"] = annotation
+    with pytest.raises(
+        TypeError,
+        match=rf"^Handler 'handler', parameter 'db': {shown} is no JSON, .*"
+        rf"`Annotated\[{shown}, Depends\(\.\.\.\)\]`$",
+    ):
+        read_signature(handler)
+
+
+def foreign(module: str, name: str = "Context") -> Any:
+    return type(name, (BaseModel,), {"__module__": module})
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        foreign("mcp.server.mcpserver.context"),
+        foreign("fastmcp"),
+        foreign("mcp.server.fastmcp", "Context[Any, Any]"),
+        foreign("fastmcp") | None,
+        Annotated[foreign("fastmcp"), "the context"],
+    ],
+)
+def test_the_context_of_another_package_is_refused(annotation: Any) -> None:
+    """User report: it became an argument that the client had to send."""
+
+    def handler(ctx: Any) -> str:
+        return ""
+
+    handler.__annotations__["ctx"] = annotation
+    with pytest.raises(TypeError, match=r"'ctx': .*`from fastapi_mcp_mrtr import Context`"):
+        read_signature(handler)
+
+
+@pytest.mark.parametrize("annotation", [foreign("travel.mcp"), foreign("mcp.types", "Contexts")])
+def test_what_is_only_called_like_it_is_an_argument(annotation: Any) -> None:
+    """Decision: an author's own model may be called Context."""
+
+    def handler(ctx: Any) -> str:
+        return ""
+
+    handler.__annotations__["ctx"] = annotation
+    assert read_signature(handler).argument_names == ("ctx",)
+
+
+def test_where_a_handler_is_that_has_no_source() -> None:
+    """Decision: the module is all there is to say."""
+    assert handler_place(len) == "'len' (builtins)"
+    assert handler_place(functools.partial(current_user)).endswith(
+        f"({__name__}, line {current_user.__code__.co_firstlineno})"
+    )
 
 
 def test_a_model_that_is_not_complete_is_refused() -> None:

@@ -42,6 +42,12 @@ def test_secrets_of_another_type_are_refused(value: Any) -> None:
         Secret("a", value)
 
 
+def test_a_secret_that_is_not_set_says_where_to_look() -> None:
+    """User report: `os.environ.get` gives None for a name that is not set."""
+    with pytest.raises(TypeError, match=r"'k' must be .*\. Is the environment variable set\?"):
+        Secret("k", None)  # type: ignore[arg-type]
+
+
 def test_reprs_hide_values() -> None:
     """decision: a secret in a traceback or a log shows its kid and its length."""
     secret = Secret("a", "correct horse battery staple 1234")

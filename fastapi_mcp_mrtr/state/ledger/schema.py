@@ -57,13 +57,18 @@ def flows_table(metadata: MetaData, name: str = TABLE) -> Table:
     )
 
 
+def checked_dialect(dialect: str) -> str:
+    """The dialect, if there are statements in it. Raises: ValueError."""
+    if dialect not in ("sqlite", "postgresql"):
+        raise ValueError(f"SQLLedger knows SQLite and PostgreSQL, and not {dialect!r}.")
+    return dialect
+
+
 class Statements:
     """What is said to one kind of database. Parameters end in an underscore."""
 
     def __init__(self, table: Table, dialect: str) -> None:
-        if dialect not in ("sqlite", "postgresql"):
-            raise ValueError(f"SQLLedger knows SQLite and PostgreSQL, and not {dialect!r}.")
-        self.needs_now = dialect == "sqlite"
+        self.needs_now = checked_dialect(dialect) == "sqlite"
         insert = sqlite.insert if self.needs_now else postgresql.insert
         now: ColumnElement[int] = (
             bindparam("now_", type_=BigInteger)

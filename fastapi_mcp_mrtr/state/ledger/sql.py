@@ -47,7 +47,7 @@ from .protocol import (
     presented,
     unclaimed,
 )
-from .schema import SWEPT_AT_ONCE, TABLE, Statements, flows_table
+from .schema import SWEPT_AT_ONCE, TABLE, Statements, checked_dialect, flows_table
 
 __all__ = ["SQLLedger", "flows_table"]
 
@@ -121,7 +121,7 @@ class SQLLedger:
             self._databases = PerLoop(lambda: _Database(engine), _leave)
             dialect = engine.dialect.name
         else:
-            url = _url(make_url(engine_or_url))
+            url = _url(_parsed(engine_or_url))
             self._databases = PerLoop(lambda: _Database(_engine(url, timeout)), _dispose)
             dialect = url.get_backend_name()
         self.metadata = MetaData()
@@ -302,10 +302,17 @@ def _refusal(row: Row[Any], round: int, fingerprint: str) -> Held | Answered | R
     )
 
 
+def _parsed(given: URL | str) -> URL:
+    if isinstance(given, str) and "://" not in given:
+        # Not quoted: a connection string in another notation has a password in it.
+        raise ValueError("SQLLedger takes a URL: for the file flows.db it is sqlite:///flows.db.")
+    return make_url(given)
+
+
 def _url(given: URL) -> URL:
     """Complete a URL, and find out now what would fail at the first call."""
     url = given.set(drivername=_DRIVERS.get(given.drivername, given.drivername))
-    if url.get_backend_name() == "sqlite" and (
+    if checked_dialect(url.get_backend_name()) == "sqlite" and (
         url.database in (None, "", ":memory:") or url.query.get("mode") == "memory"
     ):
         raise ValueError("A SQLite database in memory is shared with nobody; use a MemoryLedger.")

@@ -527,6 +527,21 @@ def test_another_database() -> None:
         Statements(SQLLedger.metadata.tables["mcp_flows"], "mysql")
 
 
+@pytest.mark.parametrize("url", ["mysql://localhost/app", "mysql+aiomysql://localhost/app"])
+def test_the_url_of_another_database(url: str) -> None:
+    """User report: it was said that a driver is missing, which would have been of no use."""
+    with pytest.raises(ValueError, match="SQLite and PostgreSQL, and not 'mysql'"):
+        SQLLedger(url)
+
+
+@pytest.mark.parametrize("given", ["flows.db", "host=localhost password=secret"])
+def test_what_is_no_url(given: str) -> None:
+    """User report: the name of a file. What may have a password in it is not repeated."""
+    with pytest.raises(ValueError, match=r"sqlite:///flows[.]db") as raised:
+        SQLLedger(given)
+    assert "secret" not in str(raised.value)
+
+
 def test_a_driver_that_blocks() -> None:
     """decision: the same."""
     with pytest.raises(ValueError, match=r"'sqlite\+pysqlite'"):
