@@ -25,6 +25,7 @@ from fastapi_mcp_mrtr.protocol.inbound import (
     InboundNotification,
     InboundRequest,
     classify,
+    id_of,
 )
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_error, encode_result, http_status
 from fastapi_mcp_mrtr.server.calls import Call
@@ -193,7 +194,7 @@ class MCPEndpoint:
         if self._older is not None and not is_latest:
             message = self._older.message(headers, body)
             if message is not None:
-                arrival = self._arrival(headers, principal, dependencies, tree, sent)
+                arrival = self._arrival(headers, principal, dependencies, tree, sent, message)
                 return (
                     arrival
                     if isinstance(arrival, Response)
@@ -247,12 +248,15 @@ class MCPEndpoint:
         dependencies: RequestDependencies,
         tree: Tree,
         sent: Sent,
+        message: Any = None,
     ) -> Arrival | Response:
         """A request for the endpoint of older clients; or the error, if nobody can say whose."""
         try:
             key = self.key_of(principal)
         except Exception as error:
-            return JSONBytes(_internal_error(None, error, "Identifying the principal"))
+            request_id = id_of(message)
+            body = _internal_error(request_id, error, "Identifying the principal")
+            return JSONBytes(body, 500 if request_id is None else 200)
 
         @asynccontextmanager
         async def again() -> AsyncIterator[Caller]:

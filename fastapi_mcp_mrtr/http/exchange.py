@@ -286,7 +286,7 @@ class HTTPExchange:
             with events:
                 # `_wait_until_gone` stands in for `receive`, which has one reader already.
                 response = respond(self._event_lines(events))
-                await response(_STREAM_SCOPE, self._wait_until_gone, self._send)
+                await response(_STREAM_SCOPE, self._wait_until_gone, self._send_to_client)
             if not (self._has_left() or getattr(response, "is_complete", True)):
                 self._is_cut = True
                 self.reason = "the server is stopping"
@@ -294,6 +294,9 @@ class HTTPExchange:
             self.reason = repr(error)
         finally:
             self._leave()
+
+    async def _send_to_client(self, message: Message) -> None:
+        await self._send(message)
 
     async def _event_lines(self, events: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[bytes]:
         async for message in events:

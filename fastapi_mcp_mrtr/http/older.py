@@ -24,7 +24,7 @@ from fastapi_mcp_mrtr.errors import (
     SessionNotFound,
 )
 from fastapi_mcp_mrtr.protocol.headers import RequestHeaders
-from fastapi_mcp_mrtr.protocol.inbound import is_id
+from fastapi_mcp_mrtr.protocol.inbound import id_of, is_id
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_error, encode_result
 from fastapi_mcp_mrtr.protocol.older import (
     FORWARDED,
@@ -114,7 +114,7 @@ class OlderEndpoint:
         try:
             is_batch, messages = read_messages(message, version)
         except MCPError as error:
-            return JSONBytes(encode_error(_id(message), error.code, error.message), 400)
+            return JSONBytes(encode_error(id_of(message), error.code, error.message), 400)
         try:
             requests = [m for m in messages if isinstance(m, OlderRequest)]
             for said in messages:
@@ -148,7 +148,7 @@ class OlderEndpoint:
                 raise MCPError(INVALID_REQUEST, "Invalid request: initialize needs an id")
             asked = read_initialize(request.params, self._sessions.versions)
         except MCPError as error:
-            body = encode_error(_id(message), error.code, error.message, error.data)
+            body = encode_error(id_of(message), error.code, error.message, error.data)
             return JSONBytes(body, 400)
         result = self._server.initialization(asked.version)
         response = JSONBytes(encode_result(request.id, result))
@@ -382,14 +382,6 @@ class _Refused(Exception):
     def __init__(self, response: Response) -> None:
         super().__init__()
         self.response = response
-
-
-def _id(message: Any) -> str | int | None:
-    """The id to answer a malformed message with."""
-    if type(message) is dict and "method" in message:
-        request_id = message.get("id")
-        return request_id if is_id(request_id) else None
-    return None
 
 
 def _unavailable(error: Exception, request_id: str | int | None = None) -> bytes:

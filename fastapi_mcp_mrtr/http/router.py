@@ -1,5 +1,6 @@
 """`MCPRouter`: what a FastAPI user creates, decorates handlers with and includes."""
 
+import logging
 import os
 import sys
 import time
@@ -39,6 +40,8 @@ from .openapi import OPERATION, UNAUTHENTICATED
 from .operations import HandlerOperations
 from .origin import OriginPolicy
 from .routes import MCPRoute, MCPRoutes, iter_endpoints
+
+logger = logging.getLogger("fastapi_mcp_mrtr")
 
 _BROWSER_HEADERS: Final = (
     "Authorization",
@@ -201,6 +204,13 @@ class MCPRouter(MCPRoutes, HandlerGroup):
             max_asks_per_session=max_asks_per_session,
             session_lifetime=session_lifetime,
         )
+        _require_text(name=name, version=version)
+        _require_callable(principal_key=principal_key, scopes_of=scopes_of, clock=clock)
+        _require_object("ledger", ledger, ("claim", "answer"), "MemoryLedger()")
+        _require_object("sessions", sessions, ("load", "listen"), "MemorySessionStore()")
+        _require_object("codec", codec, ("seal", "unseal"), "AESGCMCodec(keys)")
+        if path and not path.startswith("/"):
+            raise ValueError(f"path must begin with /, not {path!r}")
         served = _checked_versions(versions)
         if list_ttl_ms < 0:
             raise ValueError(f"list_ttl_ms must be 0 or more, not {list_ttl_ms!r}")
@@ -308,7 +318,9 @@ class MCPRouter(MCPRoutes, HandlerGroup):
             )
         if openapi_tools:
             self._show_handlers(path, principal_depends, resource.scopes if resource else ())
-        self.lifespan_context = _checking_routes_first(self.lifespan_context)
+        self.lifespan_context = _warning_first(
+            self.lifespan_context, name if principal is None else None
+        )
         if shown is not None:
             # Not needed by most apps, so not imported by them.
             from .console.routes import add_console
@@ -424,20 +436,28 @@ def find_router(app: Any, path: str = "/mcp") -> MCPRouter:
     raise LookupError(f"No MCPRouter at {path!r}; there are: {', '.join(routers) or 'none'}")
 
 
-def _checking_routes_first(lifespan: Lifespan[Any]) -> Lifespan[Any]:
-    """The same, once the app has built its routes: what they warn of is said at start-up.
+def _warning_first(lifespan: Lifespan[Any], is_open: str | None) -> Lifespan[Any]:
+    """The same, once what is to be warned of has been said: at start-up.
 
-    FastAPI would build them for the first request, and does where no lifespan runs.
+    The app's routes warn when they are built, which FastAPI would do for the first request, and
+    does where no lifespan runs. `is_open` names a server that asks nobody who they are.
     """
 
     @asynccontextmanager
-    async def checking(app: Any) -> AsyncIterator[Any]:
+    async def warning(app: Any) -> AsyncIterator[Any]:
+        if is_open is not None:
+            logger.warning(
+                "No principal= configured: whoever reaches the MCP server %r may call it, and a "
+                "requestState opens for everybody. If that is meant, say so with "
+                "MCPRouter(principal=lambda: None)",
+                is_open,
+            )
         for _ in iter_endpoints(app):
             pass
         async with lifespan(app) as state:
             yield state
 
-    return checking
+    return warning
 
 
 def _dependency(principal: Callable[..., Any] | params.Depends | None) -> Any:
@@ -473,5 +493,29 @@ def _checked_versions(versions: Sequence[str]) -> tuple[str, ...]:
 
 def _require_positive(**settings: float) -> None:
     for setting, value in settings.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise TypeError(f"{setting} takes a number, not {type(value).__name__}")
         if not value > 0:
             raise ValueError(f"{setting} must be positive, not {value!r}")
+
+
+def _require_text(**settings: str) -> None:
+    for setting, value in settings.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{setting} takes a string, not {type(value).__name__}")
+        if not value:
+            raise ValueError(f"{setting} must not be empty")
+
+
+def _require_callable(**settings: Any) -> None:
+    for setting, value in settings.items():
+        if value is not None and not callable(value):
+            raise TypeError(f"{setting} takes a function, not {type(value).__name__}")
+
+
+def _require_object(setting: str, value: Any, methods: Sequence[str], such_as: str) -> None:
+    """Refuse a URL or a class where an object is wanted."""
+    missing = [name for name in methods if not hasattr(value, name)]
+    if value is not None and (missing or isinstance(value, type)):
+        what = value.__name__ if isinstance(value, type) else type(value).__name__
+        raise TypeError(f"{setting} takes an object such as {such_as}, not {what}")

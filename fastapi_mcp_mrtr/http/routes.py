@@ -37,7 +37,7 @@ _FASTAPI: Final = "fastapi"
 _INCLUDED_IN: Final = getattr(fastapi.routing, "_FASTAPI_INCLUDED_ROUTER_KEY", None)
 _EFFECTIVE_ROUTE: Final = getattr(fastapi.routing, "_FASTAPI_EFFECTIVE_ROUTE_CONTEXT_KEY", None)
 _route_selected: Final[Any] = getattr(fastapi.routing, "_route_selected", None)
-"""Tells FastAPI's telemetry. A FastAPI that has none of these looks twice."""
+"""Tells FastAPI's telemetry. A FastAPI without one of the three looks twice."""
 
 _FAILED: Final = "fastapi_mcp_mrtr.failed"
 _KNOWN: Final = "mcp_known"
@@ -60,11 +60,11 @@ class MCPRoute(APIRoute):
         match, child_scope = super().matches(scope)
         if match is Match.NONE and scope["type"] == "http":
             match, child_scope = self._matches_other(scope)
-        if match is Match.FULL and _route_selected is not None:
-            context = _effective_route_of(scope)
-            if context is not None:
-                included_in = scope[_FASTAPI].get(_INCLUDED_IN)
-                scope[_SELECTED] = _Selected(self, context, included_in, child_scope)
+        context, included_in = _effective_route_of(scope), _included_in(scope)
+        is_known = context is not None and included_in is not None and _route_selected is not None
+        if is_known and match is Match.FULL:
+            place = scope["method"], scope["path"]
+            scope[_SELECTED] = _Selected(*place, self, context, included_in, child_scope)
         return match, child_scope
 
     def _matches_other(self, scope: Scope) -> tuple[Match, Scope]:
@@ -151,30 +151,39 @@ class MCPRoutes(APIRouter):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether there is a route for the request, as FastAPI says or has said before."""
-        included_in = scope.get(_FASTAPI, {}).get(_INCLUDED_IN)
+        scope.pop(_SELECTED, None)  # whatever was asked before, perhaps by others
+        included_in = _included_in(scope)
         known: _Known | None = getattr(included_in, _KNOWN, None)
         if known is not None and known.fits(scope, self):
             scope[_SELECTED] = known.selected
             return Match.FULL, {}
         match, child_scope = super().matches(scope)
         selected: _Selected | None = scope.get(_SELECTED)
-        if selected is not None and selected.included_in is included_in:
-            known = _Known(scope["method"], scope["path"], _version(self), selected)
-            if known.fits(scope, self) and not child_scope["path_params"]:
+        if selected is not None and selected.fits(scope) and not child_scope["path_params"]:
+            known = _Known(selected, _version(self))
+            if known.fits(scope, self):
                 setattr(included_in, _KNOWN, known)
         return match, child_scope
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand the request over to the route, as FastAPI does once it has found it again."""
         selected: _Selected | None = scope.pop(_SELECTED, None)
-        if selected is None or selected.included_in is not scope[_FASTAPI].get(_INCLUDED_IN):
-            await super().handle(scope, receive, send)
-            return
-        scope.update(selected.child_scope)
-        scope["path_params"] = {**selected.child_scope["path_params"]}
-        _route_selected(scope=scope, path=selected.context.path_format)
-        scope[_FASTAPI][_EFFECTIVE_ROUTE] = selected.context
-        await selected.route.handle(scope, receive, send)
+        if selected is not None and selected.fits(scope):
+            scope[_FASTAPI][_EFFECTIVE_ROUTE] = selected.context
+            # Nobody is served without what the inclusion adds, such as authentication.
+            is_there = _effective_route_of(scope) is selected.context
+            if is_there:
+                scope.update(selected.child_scope)
+                scope["path_params"] = {**selected.child_scope["path_params"]}
+                _route_selected(scope=scope, path=selected.context.path_format)
+                await selected.route.handle(scope, receive, send)
+                return
+        await super().handle(scope, receive, send)
+
+
+def _included_in(scope: Scope) -> Any:
+    """Where the router is included that FastAPI is asking."""
+    return scope.get(_FASTAPI, {}).get(_INCLUDED_IN)
 
 
 def _version(router: APIRouter) -> int | None:
@@ -185,27 +194,34 @@ def _version(router: APIRouter) -> int | None:
 class _Selected(NamedTuple):
     """The route that a request matches, and where it is included."""
 
+    method: str
+    path: str
     route: "MCPRoute"
     context: Any
     included_in: Any
     child_scope: Scope
 
-
-class _Known(NamedTuple):
-    """What FastAPI selected for a method and path, and when."""
-
-    method: str
-    path: str
-    version: int | None
-    selected: _Selected
-
-    def fits(self, scope: Scope, router: APIRouter) -> bool:
-        """Whether it would select the same for this request."""
+    def fits(self, scope: Scope) -> bool:
+        """Whether it was selected for this very place."""
         return (
             self.path == scope["path"]
             and self.method == scope.get("method")
-            and self.version is not None
+            and self.included_in is _included_in(scope)
+        )
+
+
+class _Known(NamedTuple):
+    """What FastAPI has selected before."""
+
+    selected: _Selected
+    version: int | None
+
+    def fits(self, scope: Scope, router: APIRouter) -> bool:
+        """Whether it would select the same again."""
+        return (
+            self.version is not None
             and self.version == _version(router)
+            and self.selected.fits(scope)
             and not scope.get("root_path")
             and not scope.get("path_params")
         )

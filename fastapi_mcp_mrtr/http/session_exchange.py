@@ -13,6 +13,7 @@ from typing import Any, Final
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from pydantic_core import from_json
+from starlette.types import Message
 
 from fastapi_mcp_mrtr.server.calls import ClientLeft
 from fastapi_mcp_mrtr.server.older.events import Recorder
@@ -24,6 +25,9 @@ from .exchange import HTTPExchange, event
 
 AWAY_SECONDS: Final = 60.0
 """How long a call goes on without its client."""
+
+_NEWS_LIMIT: Final = 256
+"""Messages about a session that may wait to be heard: several batches of cancellations."""
 
 _RETRY_MS: Final = 1000
 
@@ -125,6 +129,18 @@ class SessionExchange(HTTPExchange):
 
     # ---------------------------------------------------------------------- what ends a call
 
+    async def _wait_until_gone(self) -> Message:
+        """A stream that was lost goes on unheard, so that it still learns when the server stops."""
+        await self._over.wait()
+        return {"type": "http.disconnect"}
+
+    def _has_left(self) -> bool:
+        return self._over.is_set()
+
+    async def _send_to_client(self, message: Message) -> None:
+        if self._gone is None or not self._gone.is_set():
+            await self._send(message)
+
     @property
     def is_cut(self) -> bool:
         """Whether the server ended the call, because it is to stop."""
@@ -165,7 +181,8 @@ class SessionExchange(HTTPExchange):
 
     async def _watch_session(self) -> None:
         with suppress(SessionStoreUnavailable):
-            async with self._store.listen(control_topic(self._session)) as listener:
+            topic = control_topic(self._session)
+            async with self._store.listen(topic, limit=_NEWS_LIMIT) as listener:
                 while True:
                     await self._hear(from_json(await listener.receive()))
 

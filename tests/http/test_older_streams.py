@@ -13,6 +13,7 @@ from sse_starlette.sse import AppStatus
 from fastapi_mcp_mrtr import Context, MCPRouter, Rounds, log, need_input
 from fastapi_mcp_mrtr.http import session_exchange
 from fastapi_mcp_mrtr.server.older import events
+from fastapi_mcp_mrtr.server.older.listening import MAX_STREAMS
 from fastapi_mcp_mrtr.state.sessions import MemorySessionStore
 from tests.older import VERSIONS, Client, Reply, session, texts
 
@@ -343,6 +344,17 @@ async def test_the_newest_of_several_streams_speaks(client: Client, desk: Desk) 
     await old.next()
 
 
+async def test_streams_of_a_session_are_few(client: Client, desk: Desk) -> None:
+    """Decision: each costs all others of its session, so the oldest make room."""
+    streams = [await client.open("GET").started() for _ in range(MAX_STREAMS)]
+    await asyncio.sleep(0)
+    rename(desk)
+    await streams[-1].next()
+    await client.open("GET").started()
+    await streams[0].done()
+    assert not streams[1].task.done()
+
+
 async def test_the_stream_of_a_session_that_ends(client: Client) -> None:
     """spec: the server MAY close the stream (transports §Listening)."""
     stream = await client.open("GET").started()
@@ -453,6 +465,23 @@ async def test_one_of_a_batch_is_cancelled(oldest: Client, desk: Desk) -> None:
     assert [response["id"] for response in responses] == [2]
 
 
+async def test_a_batch_of_cancellations(oldest: Client, desk: Desk) -> None:
+    """Decision: as many as a batch may have, each of them counts."""
+    arguments = {"streams": True}
+    wait = {"name": "wait", "arguments": arguments, "_meta": {"progressToken": 1}}
+    calls = [oldest.open("POST", rpc(id, "tools/call", **wait)) for id in range(20)]
+    for call in calls:
+        await call.next()
+    cancelled = [
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
+        for id in range(20)
+    ]
+    await oldest.open("POST", cancelled).done()
+    for call in calls:
+        await call.done()
+    assert desk.happened == ["cancelled"] * 20
+
+
 async def test_a_batch_whose_session_ends(oldest: Client, desk: Desk) -> None:
     """Decision: all of it ends."""
     reply = oldest.open("POST", [rpc(1, "tools/call", name="wait"), rpc(2, "ping")])
@@ -529,6 +558,18 @@ async def test_a_server_that_stops_cancels_what_streams(
         await call.done()
     assert desk.happened == ["cancelled"]
     assert call.messages[-1]["error"]["code"] == -31004
+
+
+async def test_a_server_that_stops_does_not_wait_for_clients_that_were_lost(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """user report: it took a minute to stop after a phone had dropped off."""
+    desk = Desk(shutdown_grace=0.01)
+    async with session(desk.app) as client:
+        call, _ = await lost(client, desk)
+        monkeypatch.setattr(AppStatus, "should_exit", True)
+        await call.done()
+    assert desk.happened == ["cancelled"]
 
 
 async def test_a_connection_that_breaks(client: Client, desk: Desk) -> None:

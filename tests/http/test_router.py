@@ -71,6 +71,31 @@ def test_settings_that_make_no_sense_fail_at_once(setting: str, value: float) ->
         MCPRouter("desk", version="1", **settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"ttl": "10"}, TypeError, "ttl takes a number, not str"),
+        ({"max_rounds": True}, TypeError, "max_rounds takes a number, not bool"),
+        ({"name": ""}, ValueError, "name must not be empty"),
+        ({"version": 1}, TypeError, "version takes a string, not int"),
+        ({"path": "mcp"}, ValueError, "path must begin with /, not 'mcp'"),
+        ({"clock": 5}, TypeError, "clock takes a function, not int"),
+        ({"principal_key": "id"}, TypeError, "principal_key takes a function, not str"),
+        ({"scopes_of": "x"}, TypeError, "scopes_of takes a function, not str"),
+        ({"ledger": "sqlite:///x.db"}, TypeError, r"ledger takes an object such as .*, not str"),
+        ({"ledger": MemoryLedger}, TypeError, "ledger takes an object .*, not MemoryLedger"),
+        ({"sessions": "redis://x"}, TypeError, "sessions takes an object .*, not str"),
+        ({"codec": "x"}, TypeError, "codec takes an object .*, not str"),
+    ],
+)
+def test_settings_of_another_kind_fail_at_once(
+    settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """user report: a URL as the ledger came to light at the first call."""
+    with pytest.raises(error, match=message):
+        MCPRouter(**{"name": "desk", "version": "1", **settings})
+
+
 def test_lists_may_be_stale_at_once_but_not_earlier() -> None:
     """spec: ttlMs MUST NOT be negative (server/utilities/caching)."""
     MCPRouter("desk", version="1", list_ttl_ms=0)
@@ -82,6 +107,21 @@ def test_a_principal_is_a_dependency() -> None:
     """Decision: a bad setting stops the import."""
     with pytest.raises(TypeError, match="principal= takes a dependency, not str"):
         MCPRouter("desk", version="1", principal="alice")  # type: ignore[arg-type]
+
+
+def test_a_server_that_is_open_to_everybody_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """user report: nobody noticed that a server asked for no login (fa#324)."""
+
+    def warnings_of(mcp: MCPRouter) -> list[str]:
+        app = FastAPI()
+        app.include_router(mcp, prefix="/api")
+        caplog.clear()
+        with wire.client_of(app):
+            pass
+        return [message for message in caplog.messages if "No principal= configured" in message]
+
+    assert len(warnings_of(router())) == 1
+    assert warnings_of(router(principal=lambda: None)) == []
 
 
 @pytest.mark.parametrize("wrap", [lambda fn: fn, Depends])

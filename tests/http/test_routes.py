@@ -246,6 +246,52 @@ async def test_what_was_found_for_another_inclusion_is_not_used() -> None:
     assert refused.value.status_code == 401
 
 
+async def test_what_was_found_before_the_path_changed_is_not_used() -> None:
+    """decision: middleware may ask the routes, and others may rewrite the path afterwards."""
+    mcp, inner = echo_router(), FastAPI()
+
+    @mcp.post("/mcp/closed", dependencies=[Depends(key)])
+    async def closed() -> None: ...
+
+    inner.include_router(mcp)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for route in inner.routes:
+            route.matches(scope)
+        scope["path"] = "/mcp/closed"
+        await inner(scope, receive, send)
+
+    body = wire.call("echo", {"text": "x"})
+    client = wire.client_of(app)
+    for sent, expected in (({}, 401), ({"x-key": "right"}, 200)):
+        headers = {**wire.headers(body), **sent}
+        response = client.post("/mcp", json=body, headers=headers)
+        assert response.status_code == expected
+        assert "jsonrpc" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("_INCLUDED_IN", None),
+        ("_INCLUDED_IN", "of another FastAPI"),
+        ("_EFFECTIVE_ROUTE", None),
+        ("_EFFECTIVE_ROUTE", "of another FastAPI"),
+        ("_route_selected", None),
+    ],
+)
+async def test_what_an_inclusion_adds_holds_whatever_fastapi_calls_it(
+    name: str, value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """decision: where the short way does not lead to the inclusion, FastAPI's own is taken."""
+    monkeypatch.setattr(f"fastapi_mcp_mrtr.http.routes.{name}", value)
+    app = FastAPI()
+    app.include_router(echo_router(), dependencies=[Depends(key)])
+    for _ in range(2):
+        assert post(app, "/mcp") == 401
+        assert post(app, "/mcp", **{"x-key": "right"}) == 200
+
+
 async def test_a_fastapi_with_other_internals_looks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """decision: what the short way needs may go; the long one is FastAPI's own."""
     monkeypatch.setattr("fastapi_mcp_mrtr.http.routes._route_selected", None)

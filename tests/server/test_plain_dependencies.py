@@ -136,6 +136,10 @@ def security(
     c: Annotated[str, Security(scoped, scopes=["read", "write"])],
     scopes: SecurityScopes,
 ) -> None: ...
+def scopes_in_two_orders(
+    a: Annotated[str, Security(scoped, scopes=["read", "write"])],
+    b: Annotated[str, Security(scoped, scopes=["write", "read"])],
+) -> None: ...
 def the_request(a: Annotated[bool, Depends(of_request)], request: Request) -> None: ...
 def conversions(a: Annotated[Any, Depends(converted)]) -> None: ...
 def a_model(a: Annotated[Filters, Depends(several)]) -> None: ...
@@ -154,6 +158,7 @@ PLAIN: list[Callable[..., Any]] = [
     an_object,
     a_partial,
     security,
+    scopes_in_two_orders,
     the_request,
     conversions,
     a_model,

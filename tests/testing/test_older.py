@@ -114,13 +114,16 @@ def test_in_the_loop_of_the_lifespan(desk: Desk) -> None:
 
 def test_a_client_that_nobody_closes(desk: Desk) -> None:
     """decision: its thread ends with it."""
-    before = threading.active_count()
+    before = set(threading.enumerate())
     client = MCPTestClient(desk.app, version=VERSION)
     client.begin_tool("greet")
-    assert threading.active_count() > before
+    new = set(threading.enumerate()) - before
+    assert new
     del client
     gc.collect()
-    assert threading.active_count() == before
+    for thread in new:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in new)
 
 
 def test_a_call_that_is_left(client: MCPTestClient) -> None:

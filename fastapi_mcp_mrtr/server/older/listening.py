@@ -35,6 +35,9 @@ logger = logging.getLogger("fastapi_mcp_mrtr")
 
 _NEWS_LIMIT: Final = 64
 
+MAX_STREAMS: Final = 16
+"""How many streams of a session stay open; one that is opened beyond closes the oldest."""
+
 
 class ListeningStream:
     """One open stream. Of several that a session has open, the newest one speaks.
@@ -114,6 +117,8 @@ class ListeningStream:
                     self.close()
                 case {"opened": str(name)} if name != self._name:
                     self._newer.add(name)
+                    if len(self._newer) >= MAX_STREAMS:
+                        self.close()
                 case {"closed": str(name)}:
                     self._newer.discard(name)
                 case {"changed": True}:

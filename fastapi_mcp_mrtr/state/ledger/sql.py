@@ -274,6 +274,9 @@ class SQLLedger:
         cause = error.orig if isinstance(error, DBAPIError) else error
         if isinstance(cause, OSError):
             return Failure(f"{type(cause).__name__}: {cause}", may_pass=True)
+        if type(cause).__name__ == "InternalClientError":
+            # asyncpg's, for a connection that broke where SQLAlchemy 2.0 does not notice.
+            return Failure("InternalClientError", may_pass=True)
         code = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None)
         if code is None and not isinstance(error, SQLAlchemyError):
             return None
