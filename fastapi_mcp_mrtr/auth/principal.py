@@ -57,8 +57,8 @@ def principal_key_bytes(value: Any, principal_key: Callable[[Any], Any] | None =
         return _ANONYMOUS
     if principal_key is not None:
         value = _named(principal_key(value), "principal_key= returned None")
-    elif type(value) is str and value:  # what most are
-        return b'["s",%b]' % encode_basestring_ascii(value).encode("ascii")
+    elif type(value) is str:  # what most are
+        return _typed(value, 0).encode("ascii")
     elif not isinstance(value, Mapping) and hasattr(value, "mcp_principal_key"):
         own = value.mcp_principal_key
         value = _named(own() if callable(own) else own, "mcp_principal_key is None")
