@@ -4,6 +4,7 @@ What a customer gives the desk there is the desk's to keep: tokens are in the da
 customer who has brought them, and go to Nimbus Miles and nowhere else. Knows no MCP and no page.
 """
 
+import asyncio
 import hmac
 import json
 import logging
@@ -157,7 +158,10 @@ class Miles:
     async def outcome(self, connection: ConnectionView) -> ConnectionStatus:
         """Wait a little for the browser. OPEN means: not yet, ask again."""
         deadline = anyio.current_time() + self._patience
-        while (status := (await self.get(connection.id)).status) is ConnectionStatus.OPEN:
+        # The client may leave meanwhile; a query that is cut short would fill the log.
+        while (
+            status := (await asyncio.shield(self.get(connection.id))).status
+        ) is ConnectionStatus.OPEN:
             if anyio.current_time() >= deadline:
                 break
             await anyio.sleep(POLL_SECONDS)

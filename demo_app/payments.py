@@ -1,5 +1,6 @@
 """Paying by card: what the page does and what a flow waits for. Knows no HTTP and no MCP."""
 
+import asyncio
 import secrets
 from datetime import datetime
 from typing import Final
@@ -125,7 +126,8 @@ class Payments:
     async def outcome(self, payment: PaymentView) -> PaymentStatus:
         """Wait a little for the browser. OPEN means: not yet, ask again."""
         deadline = anyio.current_time() + self._patience
-        while (status := (await self.get(payment.id)).status) is PaymentStatus.OPEN:
+        # The client may leave meanwhile; a query that is cut short would fill the log.
+        while (status := (await asyncio.shield(self.get(payment.id))).status) is PaymentStatus.OPEN:
             if anyio.current_time() >= deadline:
                 break
             await anyio.sleep(POLL_SECONDS)
