@@ -227,23 +227,24 @@ class _Known(NamedTuple):
         )
 
 
+def _place(route: APIRoute, context: Any) -> Any:
+    """Where FastAPI has what belongs to `route`: an inclusion's context if it is the route's, else
+    the route itself."""
+    return route if context is None or context.original_route is not route else context
+
+
 def effective_parts(route: APIRoute) -> tuple[Dependant, Any]:
     """The dependant and the overrides provider of `route` where it is included right now.
 
     For use inside `APIRoute.get_route_handler`, which FastAPI calls for every inclusion.
     """
-    context = _effective_route.get()
-    if context is not None and context.original_route is route:
-        return context.dependant, context.dependency_overrides_provider
-    return route.dependant, route.dependency_overrides_provider
+    place = _place(route, _effective_route.get())
+    return place.dependant, place.dependency_overrides_provider
 
 
 def keep_handler(route: APIRoute, handler: Handler) -> None:
     """Keep what answers requests of `route` where it is included right now, for `kept_handler`."""
-    context = _effective_route.get()
-    is_included = context is not None and context.original_route is route
-    place: Any = context if is_included else route
-    place.mcp_handler = handler
+    _place(route, _effective_route.get()).mcp_handler = handler
 
 
 def kept_handler(route: APIRoute, scope: Scope) -> Handler | None:
@@ -252,9 +253,7 @@ def kept_handler(route: APIRoute, scope: Scope) -> Handler | None:
     Around a handler FastAPI puts two exit stacks, which nothing here uses, and the app's answers to
     exceptions. If it puts more, such as a limit for bodies, that is to stay.
     """
-    context = _effective_route_of(scope)
-    is_included = context is not None and context.original_route is route
-    place: Any = context if is_included else route
+    place = _place(route, _effective_route_of(scope))
     if getattr(place.app, "__qualname__", None) != _USUAL_APP:
         return None
     handler: Handler = place.mcp_handler
