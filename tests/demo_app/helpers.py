@@ -84,8 +84,6 @@ class Process:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**environ, **env},
-                # A shell's background jobs ignore Ctrl-C, and so would whatever the tests start.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     @property
