@@ -1,10 +1,12 @@
 """OpenTelemetry: one span a round, its parent from the request's `_meta` (basic/index §_meta)."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from opentelemetry import context, trace
+from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from fastapi_mcp_mrtr.protocol.inbound import InboundRequest
@@ -13,6 +15,9 @@ from fastapi_mcp_mrtr.state.security import FlowState
 _propagator: Final = TraceContextTextMapPropagator()
 _NOTHING: Final[AbstractContextManager[None]] = nullcontext()
 _INACTIVE: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
+_IS_NAMED: Final = OTEL_PYTHON_TRACER_PROVIDER in os.environ
+"""Whether there is a provider that is made when somebody asks for it."""
+_UNKNOWN: Final = object()
 
 
 def round_span(message: InboundRequest, name: str, flow: FlowState) -> AbstractContextManager[None]:
@@ -20,6 +25,9 @@ def round_span(message: InboundRequest, name: str, flow: FlowState) -> AbstractC
 
     Rounds of one flow share the attribute `mcp.flow.id`; `mcp.flow.round` counts them from 1.
     """
+    # While there is none, `get_tracer_provider` looks into the environment again each time.
+    if not _IS_NAMED and getattr(trace, "_TRACER_PROVIDER", _UNKNOWN) is None:
+        return _NOTHING
     provider = trace.get_tracer_provider()
     if isinstance(provider, _INACTIVE):
         return _NOTHING

@@ -131,7 +131,7 @@ async def test_a_span_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
     desk = Desk()
     async with session(desk.app) as client:
         meta = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "a=b"}

@@ -25,7 +25,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     # The API lets a process set its provider once only.
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
     yield exporter
     provider.shutdown()
 
@@ -150,6 +150,25 @@ def test_without_a_provider_there_is_no_span_to_pay_for(
         raise AssertionError
 
     monkeypatch.setattr(telemetry, "_span", never)
-    for provider in (trace.ProxyTracerProvider(), trace.NoOpTracerProvider()):
-        monkeypatch.setattr(trace, "get_tracer_provider", lambda provider=provider: provider)
+    for provider in (None, trace.ProxyTracerProvider(), trace.NoOpTracerProvider()):
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
         assert "requestState" in wire.result_of(wire.post(app, wire.call("ask")))
+
+
+@pytest.mark.parametrize("where", ["environment", "another API"])
+def test_a_provider_that_nobody_set_is_still_found(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """decision: named in the environment, it is loaded when first asked for; and an
+    opentelemetry that keeps it elsewhere is asked as well."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    if where == "environment":
+        monkeypatch.setattr(telemetry, "_IS_NAMED", True)
+    else:
+        monkeypatch.delattr(trace, "_TRACER_PROVIDER")
+    wire.post(app, wire.call("ask"))
+    assert len(rounds(exporter)) == 1
+    provider.shutdown()
