@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
-_LENGTH_DIGITS: Final = 18  # more digits than any body has bytes
 _SUBSCRIPTION_SECONDS: Final = 86_400.0  # a day; the event loop's timers take no infinity
 _STOPPED: Final = "The server stopped before the call was complete"
 _ACCEPT: Final = b"application/json, text/event-stream"  # as the spec's example and most clients
@@ -185,7 +184,7 @@ class MCPEndpoint:
             message = "Content-Type must be application/json"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 415)
         body = None
-        if not self._is_too_large(headers):
+        if not headers.announces_more_than(self._max_body_size):
             body = await read_body(dependencies.request, self._max_body_size)
         if body is None:
             message = f"The body is larger than {self._max_body_size} bytes"
@@ -274,13 +273,6 @@ class MCPEndpoint:
         if principal is None:
             return self._anonymous
         return principal_key_bytes(principal, self._principal_key)
-
-    def _is_too_large(self, headers: RequestHeaders) -> bool:
-        """Whether the request announces a larger body than there may be."""
-        announced = headers.content_length or ""
-        return len(announced) > _LENGTH_DIGITS or (
-            announced.isdecimal() and int(announced) > self._max_body_size
-        )
 
     async def _respond(self, call: Call, exchange: HTTPExchange) -> Response:
         request_id = call.message.id

@@ -39,6 +39,9 @@ _EFFECTIVE_ROUTE: Final = getattr(fastapi.routing, "_FASTAPI_EFFECTIVE_ROUTE_CON
 _route_selected: Final[Any] = getattr(fastapi.routing, "_route_selected", None)
 """Tells FastAPI's telemetry. A FastAPI without one of the three looks twice."""
 
+_VERSION: Final = "_routes_version"
+"""Counts the changes of a router's routes."""
+
 _FAILED: Final = "fastapi_mcp_mrtr.failed"
 _KNOWN: Final = "mcp_known"
 _SELECTED: Final = "fastapi_mcp_mrtr.selected"
@@ -160,7 +163,7 @@ class MCPRoutes(APIRouter):
         match, child_scope = super().matches(scope)
         selected: _Selected | None = scope.get(_SELECTED)
         if selected is not None and selected.fits(scope) and not child_scope["path_params"]:
-            known = _Known(selected, _version(self))
+            known = _Known(selected, getattr(self, _VERSION, None))
             if known.fits(scope, self):
                 setattr(included_in, _KNOWN, known)
         return match, child_scope
@@ -184,11 +187,6 @@ class MCPRoutes(APIRouter):
 def _included_in(scope: Scope) -> Any:
     """Where the router is included that FastAPI is asking."""
     return scope.get(_FASTAPI, {}).get(_INCLUDED_IN)
-
-
-def _version(router: APIRouter) -> int | None:
-    """Counts the changes of a router's routes."""
-    return getattr(router, "_routes_version", None)
 
 
 class _Selected(NamedTuple):
@@ -217,11 +215,12 @@ class _Known(NamedTuple):
     version: int | None
 
     def fits(self, scope: Scope, router: APIRouter) -> bool:
-        """Whether it would select the same again."""
+        """Whether it would select the same again, asked where the router is included like then."""
         return (
             self.version is not None
-            and self.version == _version(router)
-            and self.selected.fits(scope)
+            and self.version == getattr(router, _VERSION, None)
+            and self.selected.path == scope["path"]
+            and self.selected.method == scope.get("method")
             and not scope.get("root_path")
             and not scope.get("path_params")
         )

@@ -6,6 +6,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from fastapi_mcp_mrtr.errors import HEADER_MISMATCH, MCPError
@@ -18,12 +19,14 @@ _NO_CONFLICTS: Final[frozenset[str]] = frozenset()
 _SENTINEL_START: Final = "=?base64?"
 _SENTINEL_END: Final = "?="
 
-_LITERAL: Final = re.compile(r"(?!=\?base64\?)[!-~](?:[ -~]*[!-~])?")
-"""Text that is its own header value: printable ASCII, no blanks around it, no Base64 marker."""
-
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _DECIMAL: Final = re.compile(r"(-?[0-9]{1,16})(?:\.0+)?")
 _LARGEST_INTEGER: Final = 2**53 - 1
+_LENGTH_DIGITS: Final = 18  # more digits than any body has bytes
+
+_KEPT: Final = 1024
+_KEPT_LENGTH: Final = 128
+"""How many texts are kept as header values, and how long they may be: the names of tools recur."""
 
 
 class HeaderValueError(ValueError):
@@ -93,9 +96,10 @@ class RequestHeaders:
     def content_type(self) -> str | None:
         return self._text(b"content-type")
 
-    @property
-    def content_length(self) -> str | None:
-        return self._text(b"content-length")
+    def announces_more_than(self, limit: int) -> bool:
+        """Whether the body is to be longer than `limit` bytes, as far as its sender says."""
+        announced = self._values.get(b"content-length", b"")
+        return len(announced) > _LENGTH_DIGITS or (announced.isdigit() and int(announced) > limit)
 
     @property
     def accept(self) -> str | None:
@@ -119,11 +123,10 @@ class RequestHeaders:
 
         `name` is in lower case. If it does not, `require` or `require_decoded` find out why.
         """
-        return (
-            _LITERAL.fullmatch(text) is not None
-            and not self.conflicts
-            and self._values.get(name) == text.encode("ascii")
-        )
+        if self.conflicts or len(text) > _KEPT_LENGTH:
+            return False
+        literal = _literal(text)
+        return literal is not None and self._values.get(name) == literal
 
     def require(self, name: str) -> str:
         """The value of a header that must be there exactly once, its name as the spec writes it.
@@ -184,10 +187,25 @@ def decode_value(raw: str) -> str:
 
 def encode_value(text: str) -> str:
     """The text as a header value: itself where that is safe, else its Base64 form."""
-    visible = text.isascii() and text.isprintable() and text == text.strip(" ")
-    if visible and not text.startswith(_SENTINEL_START):
+    if _is_literal(text):
         return text
     return _SENTINEL_START + b64encode(text.encode()).decode() + _SENTINEL_END
+
+
+def _is_literal(text: str) -> bool:
+    """Whether text is its own header value: ASCII, no blanks around it, no Base64 marker."""
+    return (
+        text.isascii()
+        and text.isprintable()
+        and text == text.strip(" ")
+        and not text.startswith(_SENTINEL_START)
+    )
+
+
+@lru_cache(_KEPT)
+def _literal(text: str) -> bytes | None:
+    """Text as the header value that it is itself, if it is one."""
+    return text.encode("ascii") if _is_literal(text) else None
 
 
 def _is_plain(value: str) -> bool:

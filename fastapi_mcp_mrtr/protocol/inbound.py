@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from pydantic_core import from_json
 
@@ -75,7 +75,8 @@ _NUMBERS_OF_THE_CALLER: Final = ("arguments", "inputResponses")
 """The params in which a client's own numbers travel."""
 
 
-class RequestMeta(NamedTuple):
+@dataclass(slots=True)
+class RequestMeta:
     """The `_meta` of a request, checked. `raw` is all of it."""
 
     protocol_version: str
@@ -88,7 +89,8 @@ class RequestMeta(NamedTuple):
     raw: dict[str, Any]
 
 
-class InboundRequest(NamedTuple):
+@dataclass(slots=True)
+class InboundRequest:
     """A request whose headers, metadata and version are in order. `params` still has `_meta`."""
 
     id: str | int
@@ -240,6 +242,8 @@ def _read_meta(meta: Any) -> RequestMeta:
 
 def _check_capabilities(capabilities: dict[str, Any]) -> None:
     """Make sure that a capability that is there is an object: `false` must not declare one."""
+    if _are_objects_of_objects(capabilities):
+        return  # as nearly always
     for name, capability in capabilities.items():
         if name not in _OBJECT_CAPABILITIES:
             continue
@@ -249,6 +253,16 @@ def _check_capabilities(capabilities: dict[str, Any]) -> None:
         for member in capability if members is None else members:
             if member in capability and type(capability[member]) is not dict:
                 raise _invalid_meta(CLIENT_CAPABILITIES_KEY, f"{name}.{member} must be an object")
+
+
+def _are_objects_of_objects(capabilities: dict[str, Any]) -> bool:
+    for capability in capabilities.values():
+        if type(capability) is not dict:
+            return False
+        for member in capability.values():
+            if type(member) is not dict:
+                return False
+    return True
 
 
 def _check_version(headers: RequestHeaders, version: str, supported: Sequence[str]) -> None:

@@ -168,10 +168,10 @@ async def read_body(request: Request, limit: int) -> bytes | None:
     Raises:
         ClientDisconnect: the client left before it was sent.
     """
-    if "_body" in request.__dict__ or request._stream_consumed:  # a dependency was here before
+    if hasattr(request, "_body") or request._stream_consumed:  # a dependency was here before
         body = await request.body()
         return body if len(body) <= limit else None
-    receive = request.receive
+    receive = request._receive
     message = await receive()
     body = _part(message)
     if message.get("more_body"):
@@ -189,7 +189,7 @@ async def read_body(request: Request, limit: int) -> bytes | None:
 
 def keep_body(request: Request, earlier: Request) -> None:
     """Let the body be read of a second object for a request whose body was read already."""
-    if "_body" in earlier.__dict__:
+    if hasattr(earlier, "_body"):
         request._body = earlier._body
 
 

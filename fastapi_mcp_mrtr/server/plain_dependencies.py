@@ -95,7 +95,9 @@ class _Node:
 
     def arguments(self, request: Request, cache: MutableMapping[Any, Any]) -> dict[str, Any] | None:
         """`None` if the request has not what the parameters need."""
-        values = {name: cache[key] for name, key in self.dependencies}
+        values: dict[str, Any] = {}
+        for name, key in self.dependencies:
+            values[name] = cache[key]
         if self.parameters and not _read(request, self.parameters, values):
             return None
         for name in self.request_names:

@@ -32,7 +32,6 @@ def test_each_header_has_its_attribute() -> None:
         ("host", "localhost:8000"),
         ("origin", "http://localhost:3000"),
         ("content-type", "application/json"),
-        ("content-length", "12"),
         ("accept", "application/json, text/event-stream"),
         ("mcp-protocol-version", "2026-07-28"),
         ("mcp-method", "tools/call"),
@@ -41,12 +40,51 @@ def test_each_header_has_its_attribute() -> None:
     assert headers.host == "localhost:8000"
     assert headers.origin == "http://localhost:3000"
     assert headers.content_type == "application/json"
-    assert headers.content_length == "12"
     assert headers.accept == "application/json, text/event-stream"
     assert headers.protocol_version == "2026-07-28"
     assert headers.mcp_method == "tools/call"
     assert headers.mcp_name == "book"
     assert headers.conflicts == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("length", "is_more"),
+    [
+        ("100", False),
+        ("101", True),
+        ("0101", True),
+        ("9" * 5000, True),
+        ("", False),
+        ("ten", False),
+    ],
+)
+def test_a_body_is_as_long_as_its_sender_says(length: str, is_more: bool) -> None:
+    """decision: what is no number says nothing; the bytes that come are counted anyway."""
+    assert read(("content-length", length)).announces_more_than(100) is is_more
+    assert not read().announces_more_than(100)
+
+
+@pytest.mark.parametrize("text", ["book", "a" * 128, "a" * 129, "with space", "-"])
+def test_a_header_says_what_it_spells(text: str) -> None:
+    """decision: found by one comparison of bytes; longer text is held against it in full."""
+    headers = read(("mcp-name", text))
+    assert headers.says(b"mcp-name", text) is (len(text) <= 128)
+    assert not headers.says(b"mcp-name", text + "x")
+    assert headers.require_decoded("Mcp-Name") == text
+
+
+@pytest.mark.parametrize(
+    "text", [" book", "book ", "book\t", "büch", "=?base64?Ym9vaw==?=", "\x7f"]
+)
+def test_what_is_not_its_own_header_value_is_said_by_none(text: str) -> None:
+    """spec: such values travel in the Base64 form (§Value Encoding)."""
+    assert not read(("mcp-name", text)).says(b"mcp-name", text)
+
+
+def test_headers_that_contradict_each_other_say_nothing() -> None:
+    """decision: somebody else may have read the other one."""
+    headers = read(("mcp-name", "book"), ("mcp-name", "cancel"))
+    assert not headers.says(b"mcp-name", "book")
 
 
 def test_a_header_that_was_not_sent_is_none() -> None:

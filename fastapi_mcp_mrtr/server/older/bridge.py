@@ -12,7 +12,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, cast
 
 from pydantic_core import from_json
@@ -152,7 +152,7 @@ class _BridgedCall:
             params = {**request.params, "requestState": result["requestState"]}
             if answers is not None:
                 params["inputResponses"] = answers
-            message = message._replace(params=params)
+            message = replace(message, params=params)
             async with next_caller() as caller:
                 round = _Round(message, caller, self._exchange, round)
                 result = await self._result(round)
