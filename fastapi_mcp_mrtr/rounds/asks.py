@@ -129,7 +129,7 @@ class NeedInput(Ask):
         if action != "accept":
             return action, None, None
         content = envelope.get("content")
-        if content is not None and not isinstance(content, Mapping):
+        if content is not None and not isinstance(content, dict):
             raise MalformedAnswer("ElicitResult")
         value, known = self.question.accept({} if content is None else content)
         return action, known, value
@@ -331,7 +331,7 @@ def merged(parts: Iterable[Json]) -> Json:
 def _declared(capabilities: Mapping[str, Any], name: str) -> set[str] | None:
     """The members of a declared capability; None if it is not declared. Null means absent."""
     members = capabilities.get(name)
-    if not isinstance(members, Mapping):
+    if not isinstance(members, dict):
         return None
     return {member for member, value in members.items() if value is not None}
 

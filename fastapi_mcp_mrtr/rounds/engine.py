@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from fastapi_mcp_mrtr.errors import HandlerError, InputCancelled, InputDeclined, InputRefused
 
@@ -33,7 +33,8 @@ REFUSALS: Final[Mapping[str, type[InputRefused]]] = {
 }
 
 
-class Completed(NamedTuple):
+@dataclass(slots=True)
+class Completed:
     """The handler came to its end."""
 
     value: Any
@@ -42,7 +43,7 @@ class Completed(NamedTuple):
     """Whether anything it did could depend on a client's answer; such a result is not cacheable."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class InputRequired:
     """The handler waits for answers, or with no `requests` for something else (`not_yet`)."""
 
@@ -124,7 +125,7 @@ async def run_round(
     else:
         in_worker = form is HandlerForm.SYNC_FUNCTION
         value = await in_thread(host, call) if in_worker else call()
-        if inspect.isawaitable(value):
+        if _is_awaitable(value):
             value = await value
     # A plain wrapper around a generator handler hands out its generator.
     if not isinstance(value, _FLOWS):
@@ -207,7 +208,7 @@ class _Run:
         """What the `yield` of a sentinel, batch or sub-flow gives back, or `_SUSPENDED`."""
         match item:
             case Ask():
-                values = self._asks((item,), prefix)
+                values = self._settled((item,), prefix)
                 return values if values is _SUSPENDED else values[0]
             case Step():
                 return await self._step(item, prefix + item.key)
@@ -230,6 +231,9 @@ class _Run:
             raise self._fail(
                 f"A handler yielded {_named(other)} in a batch, which is for asks only."
             )
+        return self._settled(batch, prefix)
+
+    def _settled(self, batch: Sequence[Ask], prefix: str) -> Any:
         settled = self._final(self._replay.settle, batch, prefix)
         if settled is None:
             self._over = True
@@ -249,7 +253,7 @@ class _Run:
         else:
             call = partial(step.fn, *step.args, **step.kwargs)
             result = await in_thread(self._host, call)
-            if inspect.isawaitable(result):
+            if _is_awaitable(result):
                 result = await result
         return self._final(self._replay.record, recalled, result)
 
@@ -264,7 +268,7 @@ class _Run:
     def _check_result(self, item: Any, earlier: Any) -> None:
         if earlier is not _NO_RESULT:
             raise self._fail("A handler yielded a second result.")
-        if inspect.isawaitable(item):
+        if _is_awaitable(item):
             if inspect.iscoroutine(item):
                 item.close()
             raise self._fail("A handler yielded an awaitable: `await` it, or make it a `step`.")
@@ -284,6 +288,13 @@ def _is_yieldable(item: Any) -> bool:
     if isinstance(item, _BATCHES):
         return any(isinstance(member, Sentinel) for member in item)
     return isinstance(item, _YIELDABLE)
+
+
+def _is_awaitable(value: Any) -> bool:
+    """As `inspect.isawaitable`, which looks long at what is none."""
+    return hasattr(type(value), "__await__") or (
+        isinstance(value, GeneratorType) and inspect.isawaitable(value)
+    )
 
 
 def _unyielded(value: Any) -> HandlerError:

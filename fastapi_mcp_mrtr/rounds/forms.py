@@ -132,7 +132,7 @@ class Question:
 
     def _known(self, content: Any) -> Json:
         """The known properties, each of its wire type. A null stands for "left out"."""
-        if not isinstance(content, Mapping):
+        if not isinstance(content, dict):
             raise InvalidAnswer("must be a form")
         known: Json = {}
         wrong: list[str] = []
@@ -157,7 +157,7 @@ class Question:
             given = filled[SCALAR]
         try:
             # JSON mode, because only there does strict still read dates and enums from text.
-            return self._adapter.validate_json(
+            return self._adapter.validator.validate_json(
                 to_json(given), strict=True, by_alias=True, by_name=False
             )
         except ValidationError as error:

@@ -5,6 +5,7 @@ Pure: no I/O, no framework. It knows nothing of sealing, only how to be plain JS
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,7 @@ from fastapi_mcp_mrtr.protocol.canonical import canonical
 from .asks import Action
 
 _ACTIONS: Final = ("accept", "decline", "cancel")
+_NONE: Final[Mapping[str, Any]] = {}
 
 
 class Answer(NamedTuple):
@@ -64,14 +66,18 @@ class Journal:
 
     def to_json_obj(self) -> dict[str, Any]:
         """Plain JSON with short names: it travels with every request."""
-        members = {
-            "a": {key: list(answer) for key, answer in self.answers.items()},
-            "s": {key: list(result) for key, result in self.steps.items()},
-            "q": self.asked,
-            "r": self.rewordings,
-            "x": sorted(self.aside),
-        }
-        return {name: member for name, member in members.items() if member}
+        members: dict[str, Any] = {}
+        if self.answers:
+            members["a"] = {key: list(answer) for key, answer in self.answers.items()}
+        if self.steps:
+            members["s"] = {key: list(result) for key, result in self.steps.items()}
+        if self.asked:
+            members["q"] = self.asked
+        if self.rewordings:
+            members["r"] = self.rewordings
+        if self.aside:
+            members["x"] = sorted(self.aside)
+        return members
 
     def described(self) -> dict[str, Any]:
         """JSON with long names, for people."""
@@ -90,20 +96,23 @@ class Journal:
         Raises:
             ValueError: It is none, for example because another version wrote it.
         """
+        journal = cls()
         try:
-            journal = cls(
-                {key: Answer(*entry) for key, entry in members.get("a", {}).items()},
-                {key: StepResult(*entry) for key, entry in members.get("s", {}).items()},
-                dict(members.get("q", {})),
-                dict(members.get("r", {})),
-                set(members.get("x", ())),
-            )
+            for key, entry in members.get("a", _NONE).items():
+                answer = journal.answers[key] = Answer(*entry)
+                if answer.action not in _ACTIONS:
+                    raise ValueError("not a journal: unknown action")
+            for key, entry in members.get("s", _NONE).items():
+                journal.steps[key] = StepResult(*entry)
+            for key, digest in members.get("q", _NONE).items():
+                if type(digest) is not str:
+                    raise ValueError("not a journal: digests are text")
+                journal.asked[key] = digest
+            for key, count in members.get("r", _NONE).items():
+                if type(count) is not int:
+                    raise ValueError("not a journal: counts are whole numbers")
+                journal.rewordings[key] = count
+            journal.aside.update(members.get("x", ()))
         except (AttributeError, TypeError) as error:
             raise ValueError("not a journal") from error
-        if not all(answer.action in _ACTIONS for answer in journal.answers.values()):
-            raise ValueError("not a journal: unknown action")
-        if not all(type(digest) is str for digest in journal.asked.values()):
-            raise ValueError("not a journal: digests are text")
-        if not all(type(count) is int for count in journal.rewordings.values()):
-            raise ValueError("not a journal: counts are whole numbers")
         return journal

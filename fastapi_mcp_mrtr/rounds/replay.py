@@ -30,7 +30,7 @@ MAX_REWORDINGS: Final = 3
 """Rounds in a row that a question may read differently: a price may change, a clock always does."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settled:
     """A batch of which nothing is missing, or whose user refused."""
 
@@ -56,7 +56,7 @@ class Unrun:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Missing:
     """An ask without a usable answer."""
 
@@ -210,13 +210,20 @@ class Replay:
 
     def _suspend_at(self, missing: Sequence[_Missing]) -> None:
         """Suspend to ask what is missing."""
-        if all(one.is_new for one in missing):
+        lacking: list[dict[str, Any]] = []
+        asked: dict[str, str] = {}
+        is_new = True
+        for one in missing:
+            is_new = is_new and one.is_new
+            if needed := one.ask.lacking(self._capabilities):
+                lacking.append(needed)
+            self.requests[one.key] = _worded(one)
+            asked[one.key] = one.digest
+        if is_new:
             self._check_drift(missing[0].key)
-        lacking = merged(one.ask.lacking(self._capabilities) for one in missing)
         if lacking:
-            raise MissingClientCapability(lacking)
-        self.requests = {one.key: _worded(one) for one in missing}
-        self._suspend({one.key: one.digest for one in missing})
+            raise MissingClientCapability(merged(lacking))
+        self._suspend(asked)
 
     def _suspend(self, asked: dict[str, str]) -> None:
         self.journal.asked = asked

@@ -6,7 +6,7 @@ Knows no method and what becomes of a result.
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -22,6 +22,9 @@ from .failures import InvalidArguments
 from .registry import Entry
 from .single_use import IDEMPOTENCY_KEY, Presentation, Produce, SingleUse
 from .telemetry import round_span
+
+_NOTHING_YET: Final = Journal()
+"""The journal of a flow that begins. A round writes into a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,9 @@ class Flows:
             if once is not None:
                 presented = once.later(flow, token, responses)
         else:
-            flow = FlowState(flow_id=os.urandom(16).hex(), round=0, started=now, journal=Journal())
+            flow = FlowState(
+                flow_id=os.urandom(16).hex(), round=0, started=now, journal=_NOTHING_YET
+            )
             if once is not None and key is not None:
                 binding = _binding(call, entry, arguments, target)
                 presented = once.first(key, binding, responses)
@@ -195,7 +200,7 @@ class Flows:
 def _binding(call: Call, entry: Entry, arguments: Any, target: str) -> RequestBinding:
     """What a state is bound to: this caller, this request, this version of the handler."""
     # A path parameter of the prefix, such as a tenant, is as much an argument as the others.
-    path = call.dependencies.request.path_params
+    path = call.dependencies.request.scope.get("path_params")
     return RequestBinding(
         method=call.message.method,
         target=target,

@@ -33,9 +33,8 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _KEY_PURPOSE: Final = b"aes-256-gcm"
 
-# Base64 in and out of its URL-safe alphabet. What is not in that alphabet becomes "!", which no
-# encoder writes.
-_TO_URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
+# Base64 out of its URL-safe alphabet. What is not in that alphabet becomes "!", which no encoder
+# writes.
 _FROM_URLSAFE: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
 
 
@@ -119,7 +118,8 @@ def _header(kid: str) -> bytes:
 
 
 def _encode(raw: bytes) -> str:
-    return binascii.b2a_base64(raw, newline=False).translate(_TO_URLSAFE, b"=").decode("ascii")
+    encoded = binascii.b2a_base64(raw, newline=False).rstrip(b"=")
+    return encoded.replace(b"+", b"-").replace(b"/", b"_").decode("ascii")
 
 
 def _decode(token: str) -> bytes:

@@ -53,7 +53,7 @@ class _Claims(NamedTuple):
 _CLAIMS: Final = Claims(_Claims, format=_FORMAT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestBinding:
     """What makes one request the same call as another: a state opens for an equal binding only."""
 
