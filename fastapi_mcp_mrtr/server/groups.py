@@ -6,8 +6,8 @@ Everything that can be wrong with a handler is found here, at registration. Runs
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
@@ -127,18 +127,7 @@ class HandlerGroup:
             TypeError: a parameter, the return type or a question cannot be expressed.
             ValueError: the name is taken or not a legal name.
         """
-        checked = checked_scopes("scopes", scopes)
-        settings = Settings(
-            ttl,
-            max_rounds,
-            version,
-            unasked_answers,
-            single_use,
-            checked,
-            (),
-            visibility,
-            ask_timeout,
-        )
+        settings = _given_settings(locals())
 
         def register(call: F) -> F:
             tool_name = checked_name(_name(name, call))
@@ -220,18 +209,7 @@ class HandlerGroup:
             TypeError: a parameter or a question cannot be expressed.
             ValueError: the name is taken or not a legal name.
         """
-        checked = checked_scopes("scopes", scopes)
-        settings = Settings(
-            ttl,
-            max_rounds,
-            version,
-            unasked_answers,
-            single_use,
-            checked,
-            (),
-            visibility,
-            ask_timeout,
-        )
+        settings = _given_settings(locals())
 
         def register(call: F) -> F:
             prompt_name = checked_name(_name(name, call))
@@ -298,18 +276,7 @@ class HandlerGroup:
             ValueError: the URI is taken or not one, or its variables and the function's
                 arguments differ.
         """
-        checked = checked_scopes("scopes", scopes)
-        settings = Settings(
-            ttl,
-            max_rounds,
-            version,
-            unasked_answers,
-            single_use,
-            checked,
-            (),
-            visibility,
-            ask_timeout,
-        )
+        settings = _given_settings(locals())
         template = UriTemplate.parse(uri) if "{" in uri or "}" in uri else None
         if not re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", uri):
             raise ValueError(f"{uri!r} is not a URI: it has no scheme (RFC 3986)")
@@ -380,6 +347,19 @@ def _name(name: Any, call: Callable[..., Any]) -> str:
     if own is None:
         raise TypeError(f"{handler_name(call)!r} has no name of its own: pass name=")
     return str(own)
+
+
+_SETTINGS: Final = tuple(
+    setting.name for setting in fields(Settings) if setting.name != "security_scopes"
+)
+"""What the decorators take by the same names: all but what the handler itself says."""
+
+
+def _given_settings(arguments: Mapping[str, Any]) -> Settings:
+    """Those among the arguments of a decorator that say how its handler runs."""
+    given: dict[str, Any] = {name: arguments[name] for name in _SETTINGS}
+    given["scopes"] = checked_scopes("scopes", given["scopes"])
+    return Settings(**given)
 
 
 def _settings(settings: Settings, signature: HandlerSignature) -> Settings:

@@ -1,6 +1,8 @@
 """groups: what the decorators make of a function, and what they refuse."""
 
 import functools
+import inspect
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -10,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from fastapi_mcp_mrtr import Context, HandlerGroup, MCPHeader, Rounds, need_input
 from fastapi_mcp_mrtr.protocol.headers import ParamHeader
+from fastapi_mcp_mrtr.server.registry import Settings
 
 
 class Out(BaseModel):
@@ -199,6 +202,48 @@ def test_settings_are_checked(settings: dict[str, Any]) -> None:
     for decorator in (group.tool, group.prompt, functools.partial(group.resource, "x:a")):
         with pytest.raises(ValueError, match=next(iter(settings))):
             decorator(**settings)
+
+
+@pytest.mark.parametrize("kind", ["tool", "prompt", "resource"])
+@pytest.mark.parametrize("setting", fields(Settings), ids=lambda setting: setting.name)
+def test_each_decorator_takes_each_setting(kind: str, setting: Any) -> None:
+    """decision: with the type and the default that it has in `Settings`."""
+    parameters = inspect.signature(getattr(HandlerGroup, kind)).parameters
+    if setting.name == "security_scopes":  # the handler's own dependencies have them
+        assert setting.name not in parameters
+        return
+    parameter = parameters[setting.name]
+    assert parameter.default == setting.default
+    if setting.name != "scopes":  # any sequence, kept as a tuple
+        assert parameter.annotation == setting.type
+
+
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+def test_settings_are_those_that_were_given(kind: str) -> None:
+    """decision: every kind of handler takes the same ones."""
+    group = HandlerGroup()
+    given: dict[str, Any] = {
+        "ttl": 1.5,
+        "max_rounds": 2,
+        "version": "3",
+        "unasked_answers": "accept",
+        "single_use": True,
+        "scopes": ("a",),
+        "visibility": "authorized",
+        "ask_timeout": 4.0,
+    }
+    decorators: dict[str, Any] = {
+        "tools": group.tool,
+        "prompts": group.prompt,
+        "resources": functools.partial(group.resource, "x:a"),
+    }
+
+    def handler() -> str:
+        return "a"
+
+    decorators[kind](**given)(handler)
+    [entry] = getattr(group._registry, kind).values()
+    assert entry.settings == Settings(**given)
 
 
 # --------------------------------------------------------------------------------------- prompts
