@@ -165,6 +165,8 @@ class Call:
                 if isinstance(outcome, Completed):
                     return outcome
                 self.forget_commits()
+                if self.dependencies.is_idle:  # there is nobody to tell
+                    return outcome
                 raise RoundSuspended(outcome)
         except RoundSuspended as suspended:
             return suspended.outcome

@@ -282,6 +282,11 @@ class RequestDependencies:
         renewed.background = self.background
         return renewed
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is open that sees how the block ends, and nothing to do after it."""
+        return self._stack is None and self.background is None
+
     def _has_overrides(self) -> bool:
         provider = self._overrides_provider
         return bool(provider is not None and provider.dependency_overrides)
