@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .token import InvalidToken, VerifiedToken
+from .principal import claim_fault
+from .token import InvalidToken, VerifiedToken, identified
 from .urls import canonical, checked_url
 
 CLIENT_CLAIMS: Final = ("client_id", "azp", "appid")
@@ -76,21 +77,20 @@ class ClaimRules:
             _require(accepted, f"{name} in the future")
         # Bound to a key whose proof is not checked here: it is no bearer token (RFC 9449 §7.1).
         _require(claims.get("cnf") is None, "bound to a key")
-        client = next(
-            (claims[name] for name in CLIENT_CLAIMS if claims.get(name) is not None), None
-        )
-        _require(client is None or _is_name(client), "client of another type")
-        subject = claims.get("sub", client)
-        _require(_is_name(subject), "no subject")
-        return VerifiedToken(
+        named_by = next((name for name in CLIENT_CLAIMS if claims.get(name) is not None), None)
+        client = None if named_by is None else _name(claims, named_by)
+        _require(claims.get("sub", client) is not None, "no subject")
+        subject = _name(claims, "sub") if "sub" in claims else None
+        token = VerifiedToken(
             issuer=self.issuer,
-            subject=claims.get("sub"),
+            subject=subject,
             client_id=client,
             scopes=self._scopes(claims),
             audience=tuple(audience),
             expires_at=float(expires),
             claims=claims,
         )
+        return identified(token)
 
     def _scopes(self, claims: Mapping[str, Any]) -> frozenset[str]:
         scopes: set[str] = set()
@@ -116,8 +116,12 @@ def _strings(value: Any, name: str) -> list[str]:
     return strings
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+def _name(claims: Mapping[str, Any], claim: str) -> str:
+    name: Any = claims[claim]
+    fault = claim_fault(claim, name, str)
+    if fault is not None:
+        raise InvalidToken(fault)
+    return str(name)
 
 
 def _is_time(value: Any) -> bool:

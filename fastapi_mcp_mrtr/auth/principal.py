@@ -30,7 +30,9 @@ nobody: a dependency that is broken must not turn all its callers into one share
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import starmap
 from json.encoder import encode_basestring_ascii
+from types import UnionType
 from typing import Any, Final
 from uuid import UUID
 
@@ -69,25 +71,44 @@ def principal_key_bytes(value: Any, principal_key: Callable[[Any], Any] | None =
     return _typed(value, _MAX_DEPTH).encode("ascii")
 
 
+def claims_fault(claims: Mapping[Any, Any]) -> str | None:
+    """What keeps one of the identity claims from being part of an identity, if anything does."""
+    return next(filter(None, starmap(claim_fault, _identity(claims))), None)
+
+
+def claim_fault(name: str, value: Any, accepted: type | UnionType = str | int) -> str | None:
+    """Why a claim names nobody, if it does not: its name and type, not its value."""
+    if isinstance(value, bool) or not isinstance(value, accepted):
+        return f"claim {name!r} is of type {type(value).__name__}, not a string"
+    return f"claim {name!r} is an empty string" if value == "" else None
+
+
 def _claims(claims: Mapping[Any, Any]) -> Iterator[str]:
-    """Spell the identity among a token's claims; those that are null count as absent."""
-    for name in ("iss", *_TENANT):
-        if claims.get(name) is not None:
-            yield _claim(name, claims[name])
-    client = next((claims[name] for name in _CLIENT if claims.get(name) is not None), None)
-    if client is not None:
-        yield _claim("client", client)
-    # But a `sub` that is null is a broken one: it must not pass for a client without a user.
-    if "sub" in claims:
-        yield _claim("sub", claims["sub"])
-    elif client is None:
+    """Spell the identity among a token's claims."""
+    named = False
+    for name, value in _identity(claims):
+        fault = claim_fault(name, value)
+        if fault is not None:
+            raise _refused(f"The {fault}")
+        label = "client" if name in _CLIENT else name
+        named = named or label in ("client", "sub")
+        yield f'["{label}",{_typed(value, 0)}]'
+    if not named:
         raise _refused(f"A mapping without sub and without {', '.join(_CLIENT)} names nobody")
 
 
-def _claim(name: str, value: Any) -> str:
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise _refused(f"The claim {name!r} is a {type(value).__name__}, not a string")
-    return f'["{name}",{_typed(value, 0)}]'
+def _identity(claims: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """The identity among a token's claims; those that are null count as absent."""
+    for name in ("iss", *_TENANT):
+        if claims.get(name) is not None:
+            yield name, claims[name]
+    for name in _CLIENT:
+        if claims.get(name) is not None:
+            yield name, claims[name]
+            break
+    # But a `sub` that is null is a broken one: it must not pass for a client without a user.
+    if "sub" in claims:
+        yield "sub", claims["sub"]
 
 
 def _typed(value: Any, depth: int) -> str:

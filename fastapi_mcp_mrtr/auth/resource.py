@@ -28,7 +28,7 @@ from .challenges import (
 )
 from .issuers import IssuerVerifier, SeveralIssuers
 from .scopes import checked_implications, checked_scopes, missing_scopes, union_scopes
-from .token import InvalidToken, KeysUnavailable, TokenVerifier, VerifiedToken
+from .token import InvalidToken, KeysUnavailable, TokenVerifier, VerifiedToken, identified
 from .urls import WELL_KNOWN, canonical, checked_url, metadata_url
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
@@ -270,7 +270,7 @@ class ProtectedResource(SecurityBase):
             raise TypeError("A verifier must return a VerifiedToken.")
         if verified.issuer not in self.authorization_servers:
             raise InvalidToken("issuer not among authorization_servers")
-        return verified
+        return identified(verified)
 
 
 def _operation_scopes(request: Request) -> Iterable[str]:

@@ -10,6 +10,8 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from .principal import claims_fault
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedToken:
@@ -67,6 +69,18 @@ class InvalidToken(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def identified(token: VerifiedToken) -> VerifiedToken:
+    """The same token, whose caller can be identified by its claims.
+
+    Raises: InvalidToken: the issuer, subject, client or tenant is neither an integer nor a string
+        with something in it.
+    """
+    fault = claims_fault(token.mcp_principal_key)
+    if fault is not None:
+        raise InvalidToken(fault)
+    return token
 
 
 class KeysUnavailable(Exception):

@@ -278,16 +278,42 @@ async def test_a_token_from_the_future_is_refused(claim: str) -> None:
     assert await refusal(since("now")) == f"{claim} in the future"
 
 
-@pytest.mark.parametrize("sub", ["", 5, True, ["alice"]])
-async def test_a_subject_that_is_no_name_is_refused(sub: Any) -> None:
-    """rule 34: it must not become a principal that many share."""
-    assert await refusal(access_token(sub=sub)) == "no subject"
+@pytest.mark.parametrize("name", ["sub", "client_id", "azp", "appid", "tid", "tenant", "org_id"])
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("", "an empty string"),
+        (True, "of type bool, not a string"),
+        (1.5, "of type float, not a string"),
+        (["s3cret"], "of type list, not a string"),
+        ({"id": "s3cret"}, "of type dict, not a string"),
+    ],
+)
+async def test_an_identity_that_is_no_name_is_refused(name: str, value: Any, fault: str) -> None:
+    """rule 34: it must not become a principal that many share, nor an internal error."""
+    changes = {name: value} if name == "client_id" else {"client_id": ..., name: value}
+    assert await refusal(access_token(**changes)) == f"claim {name!r} is {fault}"
 
 
-@pytest.mark.parametrize("client", ["", 5, ["cli"]])
-async def test_a_client_that_is_no_name_is_refused(client: Any) -> None:
-    """rule 34."""
-    assert await refusal(access_token(client_id=client)) == "client of another type"
+@pytest.mark.parametrize("name", ["sub", "client_id"])
+async def test_a_number_is_no_user_and_no_client(name: str) -> None:
+    """rule 34 (RFC 9068 §2.2): both are strings."""
+    fault = f"claim {name!r} is of type int, not a string"
+    assert await refusal(sign(access_claims(**{name: 5}))) == fault
+
+
+@pytest.mark.parametrize("name", ["tid", "tenant", "org_id"])
+async def test_a_tenant_may_be_a_number_or_null(name: str) -> None:
+    """rule 34: issuers count their tenants, and write null where there is none."""
+    for value in (7, None):
+        token = await verifier().verify(sign(access_claims(**{name: value})))
+        assert token.mcp_principal_key[name] == value
+
+
+async def test_claims_that_do_not_identify_may_be_anything() -> None:
+    """decision: `azp` beside `client_id` is not read, and a profile is nobody's identity."""
+    token = await verifier().verify(access_token(azp=["cli"], organization={"id": 5}))
+    assert token.claims["organization"] == {"id": 5}
 
 
 @pytest.mark.parametrize("scope", [5, True, {"a": 1}, ["a", 5]])

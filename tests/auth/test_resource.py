@@ -79,6 +79,8 @@ class Counting:
                 raise ZeroDivisionError
             case ["none"]:
                 return None
+            case ["tenant", tenant]:
+                return VerifiedToken(issuer=ISSUER, subject="alice", claims={"tid": [tenant]})
             case ["issuer", host]:
                 return VerifiedToken(issuer=f"https://{host}.example.com", subject="alice")
         scopes = frozenset(token.replace("_", ":").split("-"))
@@ -560,6 +562,17 @@ async def test_the_reason_is_in_the_log_under_the_id_that_the_client_reads(
     known = response.json()["correlation_id"]
     assert line == f"Access token refused: expired (correlation id {known})"
     assert "expired (" not in response.text
+
+
+async def test_what_a_verifier_of_ones_own_lets_through_must_identify_somebody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """rule 34: whoever verified the token, it is invalid where its claims name nobody."""
+    caplog.set_level(logging.INFO, logger="fastapi_mcp_mrtr")
+    response = await answer(protected(Counting()), "/me", "Bearer tenant.acme")
+    assert (response.status_code, response.headers["WWW-Authenticate"]) == (401, INVALID)
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "fastapi_mcp_mrtr"]
+    assert "refused: claim 'tid' is of type list, not a string (" in line
 
 
 async def test_an_outage_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastapi_mcp_mrtr.auth.principal import principal_key_bytes
-from fastapi_mcp_mrtr.auth.token import InvalidToken, KeysUnavailable, VerifiedToken
+from fastapi_mcp_mrtr.auth.token import InvalidToken, KeysUnavailable, VerifiedToken, identified
 
 from .issuer import ISSUER
 
@@ -124,6 +124,23 @@ def test_nobody_is_no_principal() -> None:
     """rule 34: a broken verifier makes no shared principal."""
     with pytest.raises(TypeError, match="names nobody"):
         key(subject=None, client_id=None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"issuer": ""},
+        {"subject": ["alice"]},
+        {"client_id": {}},
+        {"client_id": None, "claims": {"azp": 1.5}},
+        {"claims": {"tid": True}},
+    ],
+)
+def test_what_a_verifier_made_of_a_token_must_identify_somebody(changes: dict[str, Any]) -> None:
+    """rule 34: the token is no good; it does not come so far that nobody can say whose it is."""
+    with pytest.raises(InvalidToken, match=r"^claim"):
+        identified(verified(**changes))
+    assert identified(verified()) == verified()
 
 
 def test_refusals_carry_their_reason() -> None:

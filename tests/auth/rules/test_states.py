@@ -1,5 +1,6 @@
 """Rules 33 to 40: a `requestState` is an attacker's, and no authorization; and the extensions."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -114,7 +115,27 @@ async def test_revocation_shows_at_the_next_round() -> None:
         assert wire.text_of(await post(http, again(CHANGE, asked))) == "alice True"
 
 
-@pytest.mark.parametrize("nobody", ["", {}, [], False, b"", (), {"sub": None}])
+@pytest.mark.parametrize("tenant", [{"id": "s3cret"}, ["s3cret"], True, 1.5, ""])
+async def test_a_token_that_identifies_nobody_is_invalid(
+    tenant: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """rule 34: its signature is good, and yet it is a token to get anew; the log says which claim
+    is to blame, and not what is in it."""
+    caplog.set_level(logging.INFO, logger="fastapi_mcp_mrtr")
+    async with protected_desk() as desk:
+        refused = await desk.send(LOOK, desk.token(tid=tenant))
+        assert told(refused) == (401, challenge("invalid_token"))
+        (record,) = [r for r in caplog.records if r.name == "fastapi_mcp_mrtr"]
+        assert told(await desk.send(LOOK, desk.token(tid="t"))) == (200, None)
+    known = refused.json()["correlation_id"]
+    fault = f"of type {type(tenant).__name__}, not a string" if tenant else "an empty string"
+    line = f"Access token refused: claim 'tid' is {fault} (correlation id {known})"
+    assert (record.levelno, record.getMessage()) == (logging.INFO, line)
+
+
+@pytest.mark.parametrize(
+    "nobody", ["", {}, [], False, b"", (), {"sub": None}, {"sub": "a", "tid": {}}]
+)
 async def test_what_names_nobody_is_no_principal(nobody: Any) -> None:
     """rules 34, 35: a broken dependency must not make all its callers one user: refused at once."""
     app = FastAPI()
