@@ -6,18 +6,18 @@ Otherwise somebody could send the link on, and would get at whatever account the
 """
 
 import logging
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Form, Request, Response
 
 from . import pages
-from .auth import customer_by_token, sign_in, sign_out
+from .auth import customer_by_token, sign_out
 from .deps import DeskDep, MilesDep
-from .errors import NotFound
 from .miles import Refused
 from .models import ConnectionStatus
-from .schemas import ConnectionView, CustomerView
-from .web import Browser, BrowserDep, OwnForm, Stop
+from .schemas import ConnectionView
+from .web import BrowserDep, OwnForm, Visit, Words, try_key, visit
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +25,12 @@ router = APIRouter(include_in_schema=False)
 
 CALLBACK: Final = "/connect/back"
 
-WAITING: Final = "An account that you may want to connect"
-
-NOT_YOURS: Final = (
-    "Somebody else began it. If a link from somebody else brought you here, do not go on: they "
-    "would get at your account with Nimbus Miles."
+CONNECTION: Final = Words(
+    waiting="An account that you may want to connect",
+    missing="No such connection",
+    foreign="This is not for you",
+    warning="Somebody else began it. If a link from somebody else brought you here, do not go on: "
+    "they would get at your account with Nimbus Miles.",
 )
 
 NO_ANSWER: Final = (
@@ -38,36 +39,14 @@ NO_ANSWER: Final = (
 )
 
 
-class Visit:
-    """A signed-in customer looking at a connection that is theirs."""
-
-    def __init__(
-        self, browser: Browser, customer: CustomerView, connection: ConnectionView
-    ) -> None:
-        self.browser = browser
-        self.customer = customer
-        self.connection = connection
+async def visit_connection(
+    connection_id: str, browser: BrowserDep, desk: DeskDep, miles: MilesDep
+) -> Visit[ConnectionView]:
+    connection = partial(miles.get, connection_id)
+    return await visit(f"/connect/{connection_id}", CONNECTION, browser, desk, connection)
 
 
-async def visit(connection_id: str, browser: BrowserDep, desk: DeskDep, miles: MilesDep) -> Visit:
-    """Raises: Stop: nobody has signed in, or it is not their connection."""
-    place = f"/connect/{connection_id}"
-    customer = await customer_by_token(desk, browser.token)
-    if customer is None:
-        raise Stop(browser.page(pages.sign_in(place, WAITING, browser.csrf), 401))
-    account = pages.account(customer, place, browser.csrf)
-    try:
-        connection = await miles.get(connection_id)
-    except NotFound:
-        html = pages.notice("No such connection", "The link may be incomplete.", account)
-        raise Stop(browser.page(html, 404)) from None
-    if connection.customer_id != customer.id:
-        html = pages.notice("This is not for you", NOT_YOURS, account)
-        raise Stop(browser.page(html, 403))
-    return Visit(browser, customer, connection)
-
-
-VisitDep = Annotated[Visit, Depends(visit)]
+VisitDep = Annotated[Visit[ConnectionView], Depends(visit_connection)]
 
 
 @router.get(CALLBACK)
@@ -89,7 +68,7 @@ async def come_back(
 
 @router.get("/connect/{connection_id}", name="connect_page")
 async def show(visit: VisitDep) -> Response:
-    connection, csrf = visit.connection, visit.browser.csrf
+    connection, csrf = visit.subject, visit.browser.csrf
     if connection.status is ConnectionStatus.OPEN:
         return visit.browser.page(pages.connect(connection, visit.customer, csrf))
     return visit.browser.page(pages.connected(connection, visit.customer, csrf))
@@ -98,26 +77,21 @@ async def show(visit: VisitDep) -> Response:
 @router.post("/connect/{connection_id}", dependencies=[OwnForm])
 async def go(visit: VisitDep, miles: MilesDep) -> Response:
     """On to Nimbus Miles, now that it is known who goes."""
-    link = await miles.depart(visit.connection, visit.browser.token)
-    return visit.browser.redirect(link or f"/connect/{visit.connection.id}")
+    link = await miles.depart(visit.subject, visit.browser.token)
+    return visit.browser.redirect(link or f"/connect/{visit.subject.id}")
 
 
 @router.post("/connect/{connection_id}/cancel", dependencies=[OwnForm])
 async def do_not_connect(visit: VisitDep, miles: MilesDep) -> Response:
-    await miles.abandon(visit.connection.id)
-    return visit.browser.redirect(f"/connect/{visit.connection.id}")
+    await miles.abandon(visit.subject.id)
+    return visit.browser.redirect(f"/connect/{visit.subject.id}")
 
 
 @router.post("/connect/{connection_id}/sign-in", dependencies=[OwnForm])
 async def enter(
     connection_id: str, browser: BrowserDep, desk: DeskDep, key: Annotated[str, Form()] = ""
 ) -> Response:
-    place = f"/connect/{connection_id}"
-    token = await sign_in(desk, key.strip())
-    if token is None:
-        return browser.page(pages.sign_in(place, WAITING, browser.csrf, failed=True), 401)
-    browser.token = token
-    return browser.redirect(place)
+    return await try_key(f"/connect/{connection_id}", CONNECTION, browser, desk, key)
 
 
 @router.post("/connect/{connection_id}/sign-out", dependencies=[OwnForm])

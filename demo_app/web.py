@@ -8,7 +8,9 @@ only if that is the customer whose flow opened the payment (elicitation §Phishi
 import hashlib
 import hmac
 import secrets
-from typing import Annotated, Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Final, Generic, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -21,7 +23,7 @@ from .desk import Desk
 from .errors import Conflict, NotFound
 from .models import PaymentStatus
 from .payments import Card, CardDeclined
-from .schemas import CustomerView, PaymentView
+from .schemas import ConnectionView, CustomerView, PaymentView
 
 router = APIRouter(include_in_schema=False)
 
@@ -107,43 +109,72 @@ def own_form(browser: BrowserDep, csrf: Annotated[str, Form()] = "") -> None:
 OwnForm = Depends(own_form)
 
 
-class Visit:
-    """A signed-in customer looking at a payment of their own."""
+S = TypeVar("S", bound=PaymentView | ConnectionView)
 
-    def __init__(self, browser: Browser, customer: CustomerView, payment: PaymentView) -> None:
+
+class Visit(Generic[S]):
+    """A signed-in customer looking at something that is theirs."""
+
+    def __init__(self, browser: Browser, customer: CustomerView, subject: S) -> None:
         self.browser = browser
         self.customer = customer
-        self.payment = payment
+        self.subject = subject
+
+
+class Words(NamedTuple):
+    """What a page says to those who do not get to see what it is about."""
+
+    waiting: str
+    missing: str
+    foreign: str
+    warning: str
 
 
 async def visit(
-    payment_id: str, browser: BrowserDep, desk: DeskDep, payments: PaymentsDep
-) -> Visit:
-    """Raises: Stop: nobody has signed in, or it is not their payment."""
+    place: str, words: Words, browser: Browser, desk: Desk, subject: Callable[[], Awaitable[S]]
+) -> Visit[S]:
+    """Raises: Stop: nobody has signed in, or what is at `place` is not theirs."""
     customer = await customer_by_token(desk, browser.token)
     if customer is None:
-        html = pages.sign_in(f"/pay/{payment_id}", WAITING, browser.csrf)
-        raise Stop(browser.page(html, 401))
-    account = pages.account(customer, f"/pay/{payment_id}", browser.csrf)
+        raise Stop(browser.page(pages.sign_in(place, words.waiting, browser.csrf), 401))
+    account = pages.account(customer, place, browser.csrf)
     try:
-        payment = await payments.get(payment_id)
+        found = await subject()
     except NotFound:
-        html = pages.notice("No such payment", "The link may be incomplete.", account)
+        html = pages.notice(words.missing, "The link may be incomplete.", account)
         raise Stop(browser.page(html, 404)) from None
-    if payment.customer_id != customer.id:
-        html = pages.notice("This is not your payment", NOT_YOURS, account)
-        raise Stop(browser.page(html, 403))
-    return Visit(browser, customer, payment)
+    if found.customer_id != customer.id:
+        raise Stop(browser.page(pages.notice(words.foreign, words.warning, account), 403))
+    return Visit(browser, customer, found)
 
 
-VisitDep = Annotated[Visit, Depends(visit)]
+async def try_key(place: str, words: Words, browser: Browser, desk: Desk, key: str) -> Response:
+    """Sign in with what somebody entered, and back to `place`."""
+    token = await sign_in(desk, key.strip())
+    if token is None:
+        html = pages.sign_in(place, words.waiting, browser.csrf, failed=True)
+        return browser.page(html, 401)
+    browser.token = token
+    return browser.redirect(place)
 
-WAITING: Final = "A payment"
 
-NOT_YOURS: Final = (
-    "Somebody else started it. If a link from somebody else brought you here, do not pay: you "
-    "would be paying for them."
+PAYMENT: Final = Words(
+    waiting="A payment",
+    missing="No such payment",
+    foreign="This is not your payment",
+    warning="Somebody else started it. If a link from somebody else brought you here, do not pay: "
+    "you would be paying for them.",
 )
+
+
+async def visit_payment(
+    payment_id: str, browser: BrowserDep, desk: DeskDep, payments: PaymentsDep
+) -> Visit[PaymentView]:
+    payment = partial(payments.get, payment_id)
+    return await visit(f"/pay/{payment_id}", PAYMENT, browser, desk, payment)
+
+
+VisitDep = Annotated[Visit[PaymentView], Depends(visit_payment)]
 
 
 @router.get("/")
@@ -177,7 +208,7 @@ async def pay(
 ) -> Response:
     entered = {"number": number.strip(), "expires": expires.strip(), "code": code.strip()}
     try:
-        await payments.charge(visit.payment, Card.model_validate(entered))
+        await payments.charge(visit.subject, Card.model_validate(entered))
     except ValidationError as error:
         wrong = {str(problem["loc"][0]): "" for problem in error.errors()}
         errors = {name: FIELD_ERRORS[name] for name in wrong}
@@ -186,25 +217,20 @@ async def pay(
         return await _show(visit, desk, failure="The bank refused this card. Try another one.")
     except Conflict:
         pass  # the hold lapsed meanwhile; the page that follows says so
-    return visit.browser.redirect(f"/pay/{visit.payment.id}")
+    return visit.browser.redirect(f"/pay/{visit.subject.id}")
 
 
 @router.post("/pay/{payment_id}/cancel", dependencies=[OwnForm])
 async def do_not_pay(visit: VisitDep, payments: PaymentsDep) -> Response:
-    await payments.abandon(visit.payment.id)
-    return visit.browser.redirect(f"/pay/{visit.payment.id}")
+    await payments.abandon(visit.subject.id)
+    return visit.browser.redirect(f"/pay/{visit.subject.id}")
 
 
 @router.post("/pay/{payment_id}/sign-in", dependencies=[OwnForm])
 async def enter(
     payment_id: str, browser: BrowserDep, desk: DeskDep, key: Annotated[str, Form()] = ""
 ) -> Response:
-    token = await sign_in(desk, key.strip())
-    if token is None:
-        html = pages.sign_in(f"/pay/{payment_id}", WAITING, browser.csrf, failed=True)
-        return browser.page(html, 401)
-    browser.token = token
-    return browser.redirect(f"/pay/{payment_id}")
+    return await try_key(f"/pay/{payment_id}", PAYMENT, browser, desk, key)
 
 
 @router.post("/pay/{payment_id}/sign-out", dependencies=[OwnForm])
@@ -215,14 +241,14 @@ async def leave(payment_id: str, browser: BrowserDep, desk: DeskDep) -> Response
 
 
 async def _show(
-    visit: Visit,
+    visit: Visit[PaymentView],
     desk: Desk,
     *,
     entered: dict[str, str] | None = None,
     errors: dict[str, str] | None = None,
     failure: str | None = None,
 ) -> Response:
-    customer, payment, csrf = visit.customer, visit.payment, visit.browser.csrf
+    customer, payment, csrf = visit.customer, visit.subject, visit.browser.csrf
     booking = await desk.booking(customer.id, payment.booking_reference)
     flight = await desk.flight(booking.flight_number)
     if payment.status is not PaymentStatus.OPEN:
