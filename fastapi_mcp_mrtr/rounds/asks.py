@@ -129,9 +129,11 @@ class NeedInput(Ask):
         if action != "accept":
             return action, None, None
         content = envelope.get("content")
-        if content is not None and not isinstance(content, dict):
+        if content is None:
+            content = {}
+        if not (isinstance(content, dict) and all(map(_is_flat, content.values()))):
             raise MalformedAnswer("ElicitResult")
-        value, known = self.question.accept({} if content is None else content)
+        value, known = self.question.accept(content)
         return action, known, value
 
     def value(self, content: Any) -> Any:
@@ -334,6 +336,13 @@ def _declared(capabilities: Mapping[str, Any], name: str) -> set[str] | None:
     if not isinstance(members, dict):
         return None
     return {member for member, value in members.items() if value is not None}
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether `ElicitResult.content` may hold it, asked for or not. Clients also send null."""
+    if isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    return not isinstance(value, dict)
 
 
 def _action(envelope: Any) -> Action:

@@ -690,6 +690,8 @@ NO_ANSWERS: list[Any] = [
     {"action": "ACCEPT"}, {"content": {"row": 4}}, {"action": "accept", "content": []},
     {"action": "accept", "content": "x"}, {"action": "accept", "content": 4},
     {"action": "accept", "content": {"row": {"deep": 1}}}, {"role": "assistant"}, {"roots": []},
+    {"action": "accept", "content": {"row": [4]}},
+    {"action": "accept", "content": {"row": 4, "letter": "A", "more": {"deep": 1}}},
 ]  # fmt: skip
 
 
@@ -709,7 +711,7 @@ async def test_answers_that_are_none(desk: Desk, answer: Any) -> None:
 @pytest.mark.parametrize(
     "content",
     [{}, {"row": None}, {"row": "4"}, {"row": 4.5}, {"row": True}, {"row": 4, "letter": 3},
-     {"letter": "A"}, {"row": [4]}],
+     {"letter": "A"}, {"row": ["4"]}],
 )  # fmt: skip
 async def test_contents_that_do_not_fit_are_asked_again(desk: Desk, content: Any) -> None:
     """spec: SHOULD ask again (mrtr §Error Handling); user report: it was a 500."""

@@ -139,10 +139,14 @@ async def test_what_does_not_fit_is_asked_again(client: Client) -> None:
     assert "row" in again["params"]["message"].removeprefix("Which seat on LX1?")
 
 
-async def test_an_answer_that_is_none(client: Client) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [{"nope": 1}, {"action": "accept", "content": {"row": 4, "letter": "A", "more": {"deep": 1}}}],
+)
+async def test_an_answer_that_is_none(client: Client, answer: Any) -> None:
     """spec: -32602 (basic/index); the same as today."""
     call = client.call("book", {"flight": "LX1"})
-    await client.answer(await call.next(), {"nope": 1})
+    await client.answer(await call.next(), answer)
     assert (await call.error())["code"] == -32602
 
 

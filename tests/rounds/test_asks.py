@@ -231,11 +231,25 @@ async def test_roots_give_back_a_list() -> None:
     assert await answered(need_roots("x"), {"roots": []}) == []
 
 
+SURE = need_input("x", "Sure?", bool)
+
+
+@pytest.mark.parametrize("more", ["a", 1.5, True, None, [], ["a", "b"]])
+async def test_content_may_hold_more_than_was_asked_for(more: Any) -> None:
+    """Spec: any ElicitResult; what is not needed is ignored (mrtr §Error Handling)."""
+    assert await answered(SURE, accept({"value": True, "more": more})) is True
+
+
 @pytest.mark.parametrize(
     ("ask", "envelope", "type_"),
     [
         (need_url("x", "Go", URL), {}, "ElicitResult"),
         (need_url("x", "Go", URL), "accept", "ElicitResult"),
+        (SURE, accept({"value": True, "more": {"a": 1}}), "ElicitResult"),
+        (SURE, accept({"value": True, "more": [{"a": 1}]}), "ElicitResult"),
+        (SURE, accept({"value": True, "more": ["a", 1]}), "ElicitResult"),
+        (SURE, accept({"value": {"a": 1}}), "ElicitResult"),
+        (SURE, accept({"value": [["a"]]}), "ElicitResult"),
         (need_sampling("x", "Hi", max_tokens=1), accept(), "CreateMessageResult"),
         (need_sampling("x", "Hi", max_tokens=1), 5, "CreateMessageResult"),
         (need_sampling("x", "Hi", max_tokens=1), {**ANSWER, "content": 5}, "CreateMessageResult"),
