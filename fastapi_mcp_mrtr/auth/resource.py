@@ -74,7 +74,8 @@ class ProtectedResource(SecurityBase):
         verifier: a `JWTVerifier`, an `IntrospectionVerifier`, one of your own; or several, each for
             another issuer.
         scopes: what every request needs. Named in each challenge.
-        imply: scopes that include others: `{"notes:admin": ["notes:write"]}`.
+        imply: scopes that include others: `{"notes:admin": ["notes:write"]}`. Holds for what the
+            router's `scopes_of=` says, too.
         scopes_supported: what the metadata lists, `scopes` by default: the least that is of use.
         resource_name: a name for people.
         resource_documentation: a page for people.
@@ -121,7 +122,8 @@ class ProtectedResource(SecurityBase):
         )
         """Where challenges say that the metadata is."""
         self.auto_error: Final = auto_error
-        self._imply = checked_implications(imply)
+        self.imply: Final = checked_implications(imply)
+        """Which scopes include others."""
         self._verifier = _checked_verifier(verifier, self.authorization_servers)
         supported = self.scopes
         if scopes_supported is not None:
@@ -183,7 +185,7 @@ class ProtectedResource(SecurityBase):
 
     def missing_scopes(self, token: VerifiedToken, required: Iterable[str]) -> tuple[str, ...]:
         """Those that the token neither has nor implies."""
-        return missing_scopes(required, token.scopes, self._imply)
+        return missing_scopes(required, token.scopes, self.imply)
 
     def authorize(self, token: VerifiedToken, required: Iterable[str]) -> None:
         """Let a token with the scopes of every request and these pass.

@@ -103,7 +103,8 @@ class MCPRouter(MCPRoutes, HandlerGroup):
             bytes or a tuple of those. Needed for objects of your own.
         scopes_of: what a principal may do, for handlers with `scopes=`: a list, or a string with
             spaces between the scopes. `None` is nothing. A `ProtectedResource`, as the principal or
-            below it, knows that by itself.
+            below it, knows that by itself; with `scopes_of` it still says which scopes include
+            others (`imply=`).
         resource_metadata_url: where clients learn how to log in (RFC 9728), for an app that
             verifies tokens itself: it is added to the challenge of a 401.
         keys: the secrets that seal `requestState`. `None`: a random one for this process, which a

@@ -8,7 +8,13 @@ from typing import Any, Final, Literal, Protocol
 
 from fastapi_mcp_mrtr.auth.challenges import ChallengeError, insufficient_scope
 from fastapi_mcp_mrtr.auth.resource import ProtectedResource
-from fastapi_mcp_mrtr.auth.scopes import checked_scopes, listed_scopes, missing_scopes, union_scopes
+from fastapi_mcp_mrtr.auth.scopes import (
+    Implications,
+    checked_scopes,
+    listed_scopes,
+    missing_scopes,
+    union_scopes,
+)
 from fastapi_mcp_mrtr.auth.token import VerifiedToken
 
 from .injection import RequestDependencies
@@ -36,7 +42,8 @@ class Access:
 
     Args:
         resource: the protected resource behind the router's principal, if there is one.
-        scopes_of: what a principal may do, where it is not for the resource to say.
+        scopes_of: what a principal may do, where it is not for the token to say. Which scopes
+            include others is for the resource to say all the same.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class Access:
     ) -> None:
         self._resource = resource
         self._scopes_of = scopes_of
+        self._imply: Implications = {} if resource is None else resource.imply
         self._metadata_url = metadata_url
         self._has_source = resource is not None or scopes_of is not None
 
@@ -91,11 +99,10 @@ class Access:
     def _missing(self, call: Authenticated, required: tuple[str, ...]) -> tuple[str, ...]:
         if self._scopes_of is not None:
             granted = listed_scopes(self._scopes_of(call.principal))
-            return missing_scopes(required, granted, {})
-        token = self.token(call)
-        if self._resource is None or token is None:
-            return required
-        return self._resource.missing_scopes(token, required)
+        else:
+            token = self.token(call)
+            granted = () if token is None else token.scopes
+        return missing_scopes(required, granted, self._imply)
 
     def _refusal(self, call: Authenticated, required: tuple[str, ...]) -> ChallengeError:
         if self._resource is None:

@@ -240,6 +240,34 @@ def test_a_token_or_a_key() -> None:
         assert played.call_tool("change").content[0].text == "changed"  # type: ignore[union-attr]
 
 
+def test_a_scope_implies_others_whoever_says_that_it_is_granted() -> None:
+    """decision: what includes what belongs to the scopes, and not to how they are looked up."""
+    granted = ["admin"]
+    mcp = desk(resource(), scopes_of=lambda token: granted)
+
+    @mcp.tool(scopes=["write"], visibility="authorized")
+    async def change() -> str:
+        return "changed"
+
+    played = client(mcp, "ada~read+write")
+    assert played.call_tool("change").content[0].text == "changed"  # type: ignore[union-attr]
+    assert "change" in [tool.name for tool in played.list_tools()]
+    granted[:] = ["read"]  # what the token says besides counts for nothing here
+    assert played.request("tools/call", {"name": "change"}).error.code == -32602
+
+
+def test_without_a_resource_no_scope_implies_another() -> None:
+    """decision: nothing says what includes what."""
+    mcp = desk(lambda: "ada", scopes_of=lambda _: ["admin"])
+
+    @mcp.tool(scopes=["write"])
+    async def change() -> str:
+        return "changed"  # pragma: no cover - nobody may
+
+    status, challenge, _ = refusal(lambda: client(mcp, None).call_tool("change"))
+    assert (status, challenge is not None and 'scope="write"' in challenge) == (403, True)
+
+
 def test_who_is_let_in_without_a_token_is_asked_for_one() -> None:
     """decision: 401, where there are no credentials, also for a tool that needs scopes."""
     mcp = desk(resource(auto_error=False))
