@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaSerializer
+from pydantic_core.core_schema import any_schema, plain_serializer_function_ser_schema
 
+from fastapi_mcp_mrtr.errors import HandlerError
 from fastapi_mcp_mrtr.protocol.canonical import digest
 
 from .forms import Question
@@ -34,14 +37,16 @@ class MalformedAnswer(Exception):
 class Sentinel:
     """What a generator handler may yield beside its result and other handlers' generators.
 
-    It stands for nothing until it is yielded, so it is neither true nor false and no text: a
-    forgotten `yield` shows where its answer is used. It still has a `repr`.
+    It stands for nothing until it is yielded, so it is neither true nor false, no text and no JSON:
+    a forgotten `yield` shows where its answer is used. It still has a `repr`.
     """
 
     __slots__ = ()
 
     _target: ClassVar[str] = ""
     """What an example assigns the value of the `yield` to."""
+
+    __pydantic_serializer__: ClassVar[SchemaSerializer]
 
     def __bool__(self) -> NoReturn:
         raise TypeError(self._not_yielded())
@@ -52,11 +57,26 @@ class Sentinel:
     def __format__(self, _: str) -> NoReturn:
         raise TypeError(self._not_yielded())
 
+    def in_result(self) -> HandlerError:
+        """What is wrong if a handler's result has this in it."""
+        return HandlerError(
+            f"A handler's result contains something that must be yielded: {self._not_yielded()}"
+        )
+
     def _not_yielded(self) -> str:
         name = re.sub(r"\B([A-Z])", r"_\1", type(self).__name__).lower()
         key = getattr(self, "key", None)
         call = f"{name}(...)" if key is None else f"{name}({key!r})"
         return f"{call} was not yielded: write `{self._target}yield {name}(...)`"
+
+
+def _no_json(sentinel: Sentinel) -> NoReturn:
+    raise sentinel.in_result()
+
+
+# What pydantic writes an object with, wherever in a value it comes upon one.
+_NO_JSON: Final = any_schema(serialization=plain_serializer_function_ser_schema(_no_json))
+Sentinel.__pydantic_serializer__ = SchemaSerializer(_NO_JSON)
 
 
 class Ask(Sentinel):

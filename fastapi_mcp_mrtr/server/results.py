@@ -8,12 +8,12 @@ from dataclasses import dataclass, is_dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple, get_args
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, from_json, to_json, to_jsonable_python
 
 from fastapi_mcp_mrtr.errors import HandlerError
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode
-from fastapi_mcp_mrtr.rounds.sentinels import result_type
+from fastapi_mcp_mrtr.rounds.sentinels import Sentinel, result_type
 
 from .signature import PYDANTIC_REFUSES, json_schema
 
@@ -55,7 +55,10 @@ def _ready_types() -> _Ready:
 
 
 def _dump(model: BaseModel) -> dict[str, Any]:
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    try:
+        return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    except ValueError as error:
+        raise _mistake(error, f"The result is no JSON: {error}") from error
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -138,7 +141,7 @@ class ToolOutput:
             message = f"The result does not fit the declared return type: {error}"
             if value is None:
                 message = "The handler ended without a result, and its return type declares one"
-            raise HandlerError(message) from error
+            raise _mistake(error, message) from error
         return structured
 
 
@@ -157,7 +160,18 @@ def _jsonable(value: Any) -> Any:
     try:
         return to_jsonable_python(value, by_alias=True)
     except ValueError as error:  # a type without a JSON form, or a value that contains itself
-        raise HandlerError(f"The result is no JSON: {error}") from error
+        raise _mistake(error, f"The result is no JSON: {error}") from error
+
+
+def _mistake(error: ValueError, message: str) -> HandlerError:
+    """The error with `message`, or a clearer one if a `yield` was forgotten within the result."""
+    if isinstance(error.__cause__, HandlerError):
+        return error.__cause__
+    if isinstance(error, ValidationError):
+        for one in error.errors():
+            if isinstance(one["input"], Sentinel):
+                return one["input"].in_result()
+    return HandlerError(message)
 
 
 def _is_plain(value: Any) -> bool:

@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -27,7 +27,15 @@ from mcp_types import (
 )
 from pydantic import BaseModel, ConfigDict, Field
 
-from fastapi_mcp_mrtr import HandlerError, Rounds, SyncRounds
+from fastapi_mcp_mrtr import (
+    HandlerError,
+    Rounds,
+    SyncRounds,
+    need_input,
+    need_roots,
+    not_yet,
+)
+from fastapi_mcp_mrtr.rounds.sentinels import Sentinel
 from fastapi_mcp_mrtr.server.results import (
     ToolOutput,
     render_completion,
@@ -261,6 +269,41 @@ def test_a_value_without_json_is_the_handlers_mistake(value: Any) -> None:
         rendered(Any, value)
 
 
+class Loose(BaseModel):
+    seat: Any
+
+
+@dataclass
+class LoosePoint:
+    x: Any
+
+
+@pytest.mark.parametrize("sentinel", [need_roots("k"), need_input("k", "Sure?", bool), not_yet()])
+@pytest.mark.parametrize(
+    ("annotation", "wrap"),
+    [
+        (Any, lambda it: {"seat": it}),
+        (Any, lambda it: ["a", it]),
+        (Any, lambda it: [{"seats": ({"a": it},)}]),
+        (Any, LoosePoint),
+        (Any, lambda it: Loose(seat=it)),
+        (Any, lambda it: CallToolResult(content=[], structured_content={"seat": it})),
+        (dict[str, Any], lambda it: {"seat": it}),
+        (dict[str, int], lambda it: {"seat": it}),
+        (list[Any], lambda it: [it]),
+        (LoosePoint, LoosePoint),
+        (Loose, lambda it: Loose(seat=it)),
+        (Booking, lambda it: Booking.model_construct(flight=it, on=date(2026, 7, 28))),
+    ],
+)
+def test_a_sentinel_within_a_result_is_a_forgotten_yield(
+    sentinel: Sentinel, annotation: Any, wrap: Callable[[Any], Any]
+) -> None:
+    """decision: whatever holds it, the error is about the `yield` and names what was forgotten."""
+    with pytest.raises(HandlerError, match=r"must be yielded: (need_|not_yet).* was not yielded"):
+        rendered(annotation, wrap(sentinel))
+
+
 def test_a_ready_made_result_is_passed_on() -> None:
     """decision: whoever builds a CallToolResult has the last word."""
     assert rendered(Booking, CallToolResult(content=[TEXT], is_error=True)) == {
@@ -353,6 +396,12 @@ def test_a_ready_made_result_leaves_caching_to_the_decorator() -> None:
     rendered = render_resource(result, "x:a", None)
     assert rendered["contents"] == [CONTENTS_WIRE]
     assert not {"ttlMs", "cacheScope"} & rendered.keys()
+
+
+def test_a_sentinel_within_a_resource_is_a_forgotten_yield() -> None:
+    """decision: as within a tool's result."""
+    with pytest.raises(HandlerError, match="must be yielded"):
+        render_resource({"roots": [need_roots("k")]}, "x:a", None)
 
 
 @pytest.mark.parametrize("value", [None, []])
