@@ -316,7 +316,6 @@ def endpoint_function(endpoint: MCPEndpoint, principal: Any) -> Callable[..., Aw
     """What FastAPI sees as the path operation: a request and, as a dependency, the principal."""
 
     async def mcp(**_: Any) -> Response:
-        """Send a JSON-RPC request of the Model Context Protocol."""
         raise NotImplementedError  # pragma: no cover - MCPRoute answers in its place
 
     parameters = [_parameter("request", Request)]

@@ -225,4 +225,4 @@ OPERATION: Final[Json] = {
         },
     },
 }
-"""Arguments for `add_api_route`."""
+"""Arguments for `add_api_route`, for an endpoint that anybody may call."""

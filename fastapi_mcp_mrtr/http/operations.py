@@ -1,4 +1,6 @@
-"""Each tool, prompt and resource as an operation of its own in OpenAPI. Serves no request.
+"""The endpoint in OpenAPI, and each tool, prompt and resource as an operation of its own.
+
+Serves no request.
 
 OpenAPI knows one operation for a path and a method, and all of MCP is one POST. Paths that differ
 in their fragment are different paths to OpenAPI and one path to HTTP, which does not send it: so
@@ -6,19 +8,21 @@ in their fragment are different paths to OpenAPI and one path to HTTP, which doe
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import Body, params
+from fastapi import Body, Response, params
 from fastapi.routing import APIRoute
 
+from fastapi_mcp_mrtr.auth.scopes import union_scopes
 from fastapi_mcp_mrtr.server.access import required_scopes
 from fastapi_mcp_mrtr.server.registry import Entry, Registry
 
 from .messages import Message, PromptMessage, ResourceMessage, ToolMessage
 from .openapi import (
+    OPERATION,
     REFUSALS,
     STREAM,
     UNAUTHENTICATED,
@@ -37,6 +41,29 @@ _KINDS: Final[Mapping[str, tuple[type[Message], str, str]]] = {
     "templates": (ResourceMessage, "template", "resources"),
 }
 """The registry's table → its messages, what fragments call one of it, the tag."""
+
+
+def endpoint_operation(
+    principal: params.Depends | None, scopes: tuple[str, ...]
+) -> Mapping[str, Any]:
+    """Arguments for `add_api_route`, of a route that documents the endpoint.
+
+    The one that serves it asks the principal for no scopes: FastAPI tells dependencies apart by
+    their scopes, and so would call it once more for a handler that depends on it, too.
+    """
+
+    async def mcp() -> Response:
+        """Send a JSON-RPC request of the Model Context Protocol."""
+        raise NotImplementedError  # pragma: no cover - no request is ever routed here
+
+    if principal is None:
+        return {**OPERATION, "endpoint": mcp}
+    return {
+        **OPERATION,
+        "endpoint": mcp,
+        "responses": {**OPERATION["responses"], **UNAUTHENTICATED},
+        "dependencies": [_with_scopes(principal, scopes)],
+    }
 
 
 class HandlerOperations:
@@ -117,15 +144,20 @@ class HandlerOperations:
 
         FastAPI documents the headers, cookies and security schemes that are below them.
         """
-        principal = self._principal
-        if principal is not None:
-            own = getattr(principal, "scopes", None) or ()
-            scopes = dict.fromkeys((*own, *self._scopes, *required_scopes(entry)))
-            yield params.Security(
-                principal.dependency, use_cache=principal.use_cache, scopes=list(scopes)
-            )
+        if self._principal is not None:
+            yield _with_scopes(self._principal, (*self._scopes, *required_scopes(entry)))
         if entry.signature.dependencies is not None:
             yield entry.signature.dependencies.documented()
+
+
+def _with_scopes(principal: params.Depends, scopes: Iterable[str]) -> params.Security:
+    """The principal as a dependency that needs these scopes and its own."""
+    own: Iterable[str] = getattr(principal, "scopes", None) or ()
+    return params.Security(
+        principal.dependency,
+        use_cache=principal.use_cache,
+        scopes=list(union_scopes(own, scopes)),
+    )
 
 
 def _response(name: str, message: Message) -> type[Described]:

@@ -36,10 +36,9 @@ from .endpoint import MCPEndpoint, endpoint_function
 from .exchange import StreamSettings
 from .metadata import protected_resource, well_known_router
 from .older import OlderEndpoint
-from .openapi import OPERATION, UNAUTHENTICATED
-from .operations import HandlerOperations
+from .operations import HandlerOperations, endpoint_operation
 from .origin import OriginPolicy
-from .routes import MCPRoute, MCPRoutes, iter_endpoints
+from .routes import DocumentedRoute, MCPRoute, MCPRoutes, iter_endpoints
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
@@ -303,22 +302,23 @@ class MCPRouter(MCPRoutes, HandlerGroup):
         self._methods = endpoint.methods
         function = endpoint_function(endpoint, principal_depends)
         function.mcp_router = self  # type: ignore[attr-defined]
-        operation = dict(OPERATION)
-        if principal_depends is not None:
-            operation["responses"] = {**operation["responses"], **UNAUTHENTICATED}
-        self.add_api_route(
-            path, function, methods=["POST"], route_class_override=MCPRoute, **operation
-        )
-        if older is not None:
+        for methods in [["POST"]] if older is None else [["POST"], ["GET", "DELETE"]]:
             self.add_api_route(
                 path,
                 function,
-                methods=["GET", "DELETE"],
+                methods=methods,
                 route_class_override=MCPRoute,
                 include_in_schema=False,
             )
+        scopes = resource.scopes if resource else ()
+        self.add_api_route(
+            path,
+            methods=["POST"],
+            route_class_override=DocumentedRoute,
+            **endpoint_operation(principal_depends, scopes),
+        )
         if openapi_tools:
-            self._show_handlers(path, principal_depends, resource.scopes if resource else ())
+            self._show_handlers(path, principal_depends, scopes)
         self.lifespan_context = _warning_first(
             self.lifespan_context, name if principal is None else None
         )

@@ -271,6 +271,13 @@ def iter_endpoints(app: Any) -> Iterator[tuple[str, Callable[..., Awaitable[Any]
             yield context.path, context.endpoint
 
 
+class DocumentedRoute(APIRoute):
+    """A route for OpenAPI alone: it never matches."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return Match.NONE, {}
+
+
 class DocumentedRoutes(APIRouter):
     """Routes for OpenAPI alone: made by `build` when a document is, and never matched.
 

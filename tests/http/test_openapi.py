@@ -1,14 +1,34 @@
 """openapi: the endpoint in the app's own documentation."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import jsonschema
 import pytest
 from fastapi import Depends, FastAPI, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
+from openapi_spec_validator import validate
 
-from fastapi_mcp_mrtr import MCPRouter
+from fastapi_mcp_mrtr import MCPRouter, ProtectedResource, VerifiedToken
 from tests import wire
+
+
+class Verifier:
+    """Tokens are the names of users, who may read."""
+
+    async def verify(self, token: str) -> VerifiedToken:
+        return VerifiedToken(
+            issuer="https://as.example.com", subject=token, scopes=frozenset({"read"})
+        )
+
+
+def protected() -> ProtectedResource:
+    return ProtectedResource(
+        resource="https://api.example.com/mcp",
+        authorization_servers=["https://as.example.com"],
+        verifier=Verifier(),
+        scopes=["read"],
+    )
 
 
 def operation(app: FastAPI, path: str = "/mcp") -> dict[str, Any]:
@@ -81,6 +101,42 @@ def test_the_security_scheme_of_the_app_shows(how: str) -> None:
     app = app_with(principal=user) if how == "principal" else app_with(dependencies=[Depends(user)])
     assert operation(app)["security"] == [{"token": []}]
     assert app.openapi()["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+
+
+@pytest.mark.parametrize("openapi_tools", [True, False])
+@pytest.mark.parametrize("way", [Depends, lambda user: Security(user, scopes=["more"])])
+def test_the_scopes_of_every_request_show(way: Callable[..., Any], openapi_tools: bool) -> None:
+    """Decision: as for each handler, so that "Authorize" in /docs asks for a token that will do."""
+    auth = protected()
+
+    async def user(token: Annotated[VerifiedToken, Depends(auth)]) -> str:
+        return str(token.subject)
+
+    app = app_with(principal=way(user), openapi_tools=openapi_tools)
+    validate(app.openapi())
+    scopes = ["read"] if way is Depends else ["more", "read"]
+    for each in app.openapi()["paths"].values():
+        assert each["post"]["security"] == [{"MCPOAuth2": scopes}]
+
+
+def test_showing_scopes_costs_no_call() -> None:
+    """Decision: FastAPI calls a dependency anew for other scopes; the principal has none added."""
+    auth, called = protected(), []
+
+    async def user(token: Annotated[VerifiedToken, Depends(auth)]) -> str:
+        called.append(token.subject)
+        return str(token.subject)
+
+    app, mcp = FastAPI(), MCPRouter("desk", version="1", principal=user)
+
+    @mcp.tool()
+    async def greet(user: Annotated[str, Depends(user)]) -> str:
+        return user
+
+    app.include_router(mcp)
+    response = wire.post(app, wire.call("greet"), authorization="Bearer ada")
+    assert wire.text_of(response) == "ada"
+    assert called == ["ada"]
 
 
 def test_a_dependencys_header_shows_beside_those_of_the_protocol() -> None:

@@ -459,7 +459,7 @@ def test_the_openapi_document_shows_the_scheme() -> None:
     app = FastAPI()
     app.include_router(mcp)
     document = app.openapi()
-    assert document["paths"]["/mcp"]["post"]["security"] == [{"MCPOAuth2": []}]
+    assert document["paths"]["/mcp"]["post"]["security"] == [{"MCPOAuth2": ["read"]}]
 
 
 def test_an_override_stands_in_for_a_login() -> None:
