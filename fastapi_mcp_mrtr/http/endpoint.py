@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,7 +65,20 @@ Sent = list[tuple[bytes, bytes]]
 Handler = Callable[[Request], Awaitable[Response]]
 """What answers a request."""
 
-Serve = Callable[[RequestHeaders, Any, RequestDependencies, Tree, Sent], Awaitable[Response]]
+
+@dataclass(slots=True)  # not frozen: there is one for each call, and that would take longer
+class Authenticated:
+    """A request of which it is known whose it is, and what it takes to ask that again."""
+
+    headers: RequestHeaders
+    principal: Any
+    dependencies: RequestDependencies
+    tree: Tree
+    sent: Sent
+
+
+Serve = Callable[[Authenticated], Awaitable[Response]]
+"""What answers a request that is let in."""
 
 
 class MCPEndpoint:
@@ -123,7 +137,9 @@ class MCPEndpoint:
                     principal = None
                     if solves:
                         principal = await self._authenticate(headers, dependencies, tree)
-                    response = await serve(headers, principal, dependencies, tree, sent)
+                    response = await serve(
+                        Authenticated(headers, principal, dependencies, tree, sent)
+                    )
             except ChallengeError as challenge:
                 return challenge.response()
             except HTTPException as raised:
@@ -172,14 +188,8 @@ class MCPEndpoint:
                 self._resource.resource,
             )
 
-    async def _serve(
-        self,
-        headers: RequestHeaders,
-        principal: Any,
-        dependencies: RequestDependencies,
-        tree: Tree,
-        sent: Sent,
-    ) -> Response:
+    async def _serve(self, request: Authenticated) -> Response:
+        headers, dependencies = request.headers, request.dependencies
         if not _is_json(headers):
             message = "Content-Type must be application/json"
             return JSONBytes(encode_error(None, INVALID_REQUEST, message), 415)
@@ -193,7 +203,7 @@ class MCPEndpoint:
         if self._older is not None and not is_latest:
             message = self._older.message(headers, body)
             if message is not None:
-                arrival = self._arrival(headers, principal, dependencies, tree, sent, message)
+                arrival = self._arrival(request, message)
                 return (
                     arrival
                     if isinstance(arrival, Response)
@@ -202,7 +212,7 @@ class MCPEndpoint:
         match classify(headers, body, supported=self._server.versions):
             case InboundRequest() as message_in:
                 try:
-                    key = self.key_of(principal)
+                    key = self.key_of(request.principal)
                 except Exception as error:
                     return JSONBytes(
                         _internal_error(message_in.id, error, "Identifying the principal")
@@ -213,7 +223,7 @@ class MCPEndpoint:
                 call = Call(
                     message=message_in,
                     headers=headers,
-                    principal=principal,
+                    principal=request.principal,
                     principal_key=key,
                     dependencies=dependencies,
                     exchange=exchange,
@@ -224,48 +234,35 @@ class MCPEndpoint:
             case no:
                 return JSONBytes(encode_error(no.id, no.code, no.message, no.data), no.status)
 
-    async def serve_session(
-        self,
-        headers: RequestHeaders,
-        principal: Any,
-        dependencies: RequestDependencies,
-        tree: Tree,
-        sent: Sent,
-    ) -> Response:
+    async def serve_session(self, request: Authenticated) -> Response:
         """Answer a GET or a DELETE, which only older clients send."""
         assert self._older is not None
-        arrival = self._arrival(headers, principal, dependencies, tree, sent)
+        arrival = self._arrival(request)
         if isinstance(arrival, Response):
             return arrival
-        is_get = dependencies.request.method == "GET"
+        is_get = request.dependencies.request.method == "GET"
         return await (self._older.get(arrival) if is_get else self._older.delete(arrival))
 
-    def _arrival(
-        self,
-        headers: RequestHeaders,
-        principal: Any,
-        dependencies: RequestDependencies,
-        tree: Tree,
-        sent: Sent,
-        message: Any = None,
-    ) -> Arrival | Response:
+    def _arrival(self, request: Authenticated, message: Any = None) -> Arrival | Response:
         """A request for the endpoint of older clients; or the error, if nobody can say whose."""
         try:
-            key = self.key_of(principal)
+            key = self.key_of(request.principal)
         except Exception as error:
             request_id = id_of(message)
             body = _internal_error(request_id, error, "Identifying the principal")
             return JSONBytes(body, 500 if request_id is None else 200)
 
+        headers, dependencies = request.headers, request.dependencies
+
         @asynccontextmanager
         async def again() -> AsyncIterator[Caller]:
-            async with dependencies.renewed(sent) as renewed:
+            async with dependencies.renewed(request.sent) as renewed:
                 principal = None
-                if not tree.is_empty:
-                    principal = await self._authenticate(headers, renewed, tree)
+                if not request.tree.is_empty:
+                    principal = await self._authenticate(headers, renewed, request.tree)
                 yield Caller(principal, self.key_of(principal), renewed)
 
-        caller = Caller(principal, key, dependencies)
+        caller = Caller(request.principal, key, dependencies)
         return Arrival(headers, caller, dependencies.request.scope[EXCHANGE], again)
 
     def key_of(self, principal: Any) -> bytes:
