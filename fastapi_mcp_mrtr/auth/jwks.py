@@ -14,6 +14,8 @@ from anyio import Lock
 from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
 from pydantic_core import from_json
 
+from fastapi_mcp_mrtr.checks import require_positive
+
 from .token import InvalidToken, KeysUnavailable
 from .urls import checked_url
 
@@ -118,7 +120,7 @@ class JWKSCache:
 
     Raises:
         ImportError: httpx2 is not installed and there is no `fetch`.
-        ValueError: a setting makes no sense.
+        ValueError, TypeError: a setting makes no sense.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class JWKSCache:
     ) -> None:
         self._uri = checked_url("jwks_uri", uri, query=True)
         self._fetch = _fetch_over_httpx2() if fetch is None else fetch
-        _require_positive(ttl=ttl, cooldown=cooldown, retry_after=retry_after, stale=stale)
+        require_positive(ttl=ttl, cooldown=cooldown, retry_after=retry_after, stale=stale)
         self._ttl = ttl
         self._cooldown = cooldown
         self._retry_after = retry_after
@@ -218,9 +220,3 @@ def _fetch_over_httpx2() -> Fetch:
     from .http_client import fetch
 
     return fetch
-
-
-def _require_positive(**settings: float) -> None:
-    for setting, value in settings.items():
-        if not value > 0:
-            raise ValueError(f"{setting} must be positive, not {value!r}.")

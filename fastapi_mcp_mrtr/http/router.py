@@ -11,6 +11,7 @@ from typing import Any, Final, TypedDict
 from fastapi import APIRouter, Depends, params
 from starlette.types import Lifespan
 
+from fastapi_mcp_mrtr.checks import require_not_negative, require_positive
 from fastapi_mcp_mrtr.protocol.older import OLDER_VERSIONS
 from fastapi_mcp_mrtr.server.access import Access
 from fastapi_mcp_mrtr.server.dispatch import VERSIONS, MCPServer
@@ -189,7 +190,7 @@ class MCPRouter(MCPRoutes, HandlerGroup):
         clock: Callable[[], float] = time.time,
         **router_options: Any,
     ) -> None:
-        _require_positive(
+        require_positive(
             ttl=ttl,
             flow_lifetime=flow_lifetime,
             max_rounds=max_rounds,
@@ -204,6 +205,7 @@ class MCPRouter(MCPRoutes, HandlerGroup):
             max_asks_per_session=max_asks_per_session,
             session_lifetime=session_lifetime,
         )
+        require_not_negative(list_ttl_ms=list_ttl_ms)
         _require_text(name=name, version=version)
         _require_callable(principal_key=principal_key, scopes_of=scopes_of, clock=clock)
         _require_object("ledger", ledger, ("claim", "answer"), "MemoryLedger()")
@@ -212,8 +214,6 @@ class MCPRouter(MCPRoutes, HandlerGroup):
         if path and not path.startswith("/"):
             raise ValueError(f"path must begin with /, not {path!r}")
         served = _checked_versions(versions)
-        if list_ttl_ms < 0:
-            raise ValueError(f"list_ttl_ms must be 0 or more, not {list_ttl_ms!r}")
         shown = Console.of(console)
         if shown is not None and not shown.hosts:
             refuse_evident_host(sys.argv, os.environ)
@@ -490,14 +490,6 @@ def _checked_versions(versions: Sequence[str]) -> tuple[str, ...]:
     if isinstance(versions, str) or not versions or not set(versions) <= set(VERSIONS):
         raise ValueError(f"versions takes some of {', '.join(VERSIONS)}, not {versions!r}")
     return tuple(version for version in VERSIONS if version in versions)
-
-
-def _require_positive(**settings: float) -> None:
-    for setting, value in settings.items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise TypeError(f"{setting} takes a number, not {type(value).__name__}")
-        if not value > 0:
-            raise ValueError(f"{setting} must be positive, not {value!r}")
 
 
 def _require_text(**settings: str) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from fastapi_mcp_mrtr.auth.scopes import checked_scopes
+from fastapi_mcp_mrtr.checks import require_not_negative
 from fastapi_mcp_mrtr.rounds.questions import declared_asks
 
 from .param_headers import param_headers
@@ -280,8 +281,7 @@ class HandlerGroup:
         template = UriTemplate.parse(uri) if "{" in uri or "}" in uri else None
         if not re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", uri):
             raise ValueError(f"{uri!r} is not a URI: it has no scheme (RFC 3986)")
-        if cache_ttl_ms < 0:
-            raise ValueError("cache_ttl_ms must be 0 or more (server/utilities/caching)")
+        require_not_negative(cache_ttl_ms=cache_ttl_ms)  # server/utilities/caching
 
         def register(call: F) -> F:
             signature = read_signature(call)

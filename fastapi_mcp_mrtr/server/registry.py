@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal
 
+from fastapi_mcp_mrtr.checks import require_positive
 from fastapi_mcp_mrtr.protocol.headers import ParamHeader
 from fastapi_mcp_mrtr.rounds.questions import DeclaredAsk
 
@@ -40,14 +41,8 @@ class Settings:
     ask_timeout: float | None = None
 
     def __post_init__(self) -> None:
-        if self.ask_timeout is not None and not self.ask_timeout > 0:
-            raise ValueError(
-                f"ask_timeout must be a positive number of seconds, not {self.ask_timeout!r}"
-            )
-        if self.ttl is not None and not self.ttl > 0:
-            raise ValueError(f"ttl must be a positive number of seconds, not {self.ttl!r}")
-        if self.max_rounds is not None and not self.max_rounds > 0:
-            raise ValueError(f"max_rounds must be at least 1, not {self.max_rounds!r}")
+        own = {"ttl": self.ttl, "max_rounds": self.max_rounds, "ask_timeout": self.ask_timeout}
+        require_positive(**{name: value for name, value in own.items() if value is not None})
         if self.unasked_answers not in ("ignore", "accept"):
             raise ValueError('unasked_answers is "ignore" or "accept"')
         if self.visibility not in ("challenge", "authorized"):
