@@ -43,29 +43,6 @@ _KINDS: Final[Mapping[str, tuple[type[Message], str, str]]] = {
 """The registry's table → its messages, what fragments call one of it, the tag."""
 
 
-def endpoint_operation(
-    principal: params.Depends | None, scopes: tuple[str, ...]
-) -> Mapping[str, Any]:
-    """Arguments for `add_api_route`, of a route that documents the endpoint.
-
-    The one that serves it asks the principal for no scopes: FastAPI tells dependencies apart by
-    their scopes, and so would call it once more for a handler that depends on it, too.
-    """
-
-    async def mcp() -> Response:
-        """Send a JSON-RPC request of the Model Context Protocol."""
-        raise NotImplementedError  # pragma: no cover - no request is ever routed here
-
-    if principal is None:
-        return {**OPERATION, "endpoint": mcp}
-    return {
-        **OPERATION,
-        "endpoint": mcp,
-        "responses": {**OPERATION["responses"], **UNAUTHENTICATED},
-        "dependencies": [_with_scopes(principal, scopes)],
-    }
-
-
 class HandlerOperations:
     """The operations of one router's handlers. `routes` is to be included into it.
 
@@ -148,6 +125,29 @@ class HandlerOperations:
             yield _with_scopes(self._principal, (*self._scopes, *required_scopes(entry)))
         if entry.signature.dependencies is not None:
             yield entry.signature.dependencies.documented()
+
+
+def endpoint_operation(
+    principal: params.Depends | None, scopes: tuple[str, ...]
+) -> Mapping[str, Any]:
+    """Arguments for `add_api_route`, of a route that documents the endpoint.
+
+    The one that serves it asks the principal for no scopes: FastAPI tells dependencies apart by
+    their scopes, and so would call it once more for a handler that depends on it, too.
+    """
+
+    async def mcp() -> Response:
+        """Send a JSON-RPC request of the Model Context Protocol."""
+        raise NotImplementedError  # pragma: no cover - no request is ever routed here
+
+    if principal is None:
+        return {**OPERATION, "endpoint": mcp}
+    return {
+        **OPERATION,
+        "endpoint": mcp,
+        "responses": {**OPERATION["responses"], **UNAUTHENTICATED},
+        "dependencies": [_with_scopes(principal, scopes)],
+    }
 
 
 def _with_scopes(principal: params.Depends, scopes: Iterable[str]) -> params.Security:
