@@ -140,6 +140,7 @@ class MCPRouter(MCPRoutes, HandlerGroup):
         ask_timeout: seconds a client of an older revision has to answer, at most a state's `ttl`.
             Today's clients come back whenever they can, within `ttl`.
         max_asks_per_session: how many questions may wait for one session's answers in a process.
+            Each worker counts its own, whatever `sessions` is.
         session_lifetime: seconds after which an older client has to initialize again.
         clock: seconds since the epoch; for tests.
         router_options: everything `APIRouter` takes: `prefix`, `tags`, `dependencies`, ...

@@ -19,6 +19,7 @@ from fastapi_mcp_mrtr.rounds.journal import Journal
 
 from .access import Access, Authenticated
 from .calls import Call
+from .dialogue import Dialogue
 from .failures import InvalidArguments, protocol_error, readable
 from .flows import Flows, Round
 from .listing import Listings
@@ -129,6 +130,16 @@ class MCPServer:
     def ask_timeout(self, message: InboundRequest) -> float:
         """Seconds in which what a request asks of an older client has to be answered."""
         return self._flows.ask_timeout(self._entry(message))
+
+    def dialogue(self, call: Call) -> Dialogue | None:
+        """What a call of an older client was answered when it was made before, with the same
+        idempotency key; None if it cannot be made again. For one that was authorized."""
+        message = call.message
+        entry = self._entry(message)
+        if entry is None:
+            return None
+        target = message.params["uri" if isinstance(entry, ResourceEntry) else "name"]
+        return self._flows.dialogue(call, entry, target)
 
     def _entry(self, message: InboundRequest) -> Entry | None:
         """The handler that a request calls, if it calls one."""

@@ -18,6 +18,7 @@ from fastapi_mcp_mrtr.state.security import FlowState, RequestBinding, StateSecu
 
 from .calls import Call
 from .context import Client, Context
+from .dialogue import Dialogue
 from .failures import InvalidArguments
 from .registry import Entry
 from .single_use import IDEMPOTENCY_KEY, Presentation, Produce, SingleUse
@@ -120,6 +121,20 @@ class Flows:
         settings = entry.settings if entry is not None else None
         timeout = (settings and settings.ask_timeout) or defaults.ask_timeout
         return min(timeout, (settings and settings.ttl) or defaults.ttl)
+
+    def dialogue(self, call: Call, entry: Entry, target: str) -> Dialogue | None:
+        """What a call was answered when it was made before; None if it cannot be made again.
+
+        Raises:
+            MCPError: -32602, its idempotency key is none.
+        """
+        once = self._once(entry)
+        key = call.message.meta.raw.get(IDEMPOTENCY_KEY)
+        if once is None or key is None:
+            return None
+        flow = once.first(key, _binding(call, entry, None, target), None).flow
+        # No state of the flow is good for longer.
+        return Dialogue(once, flow, ttl=self._defaults.flow_lifetime)
 
     def _once(self, entry: Entry) -> SingleUse | None:
         own = entry.settings.single_use

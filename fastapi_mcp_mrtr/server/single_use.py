@@ -156,6 +156,40 @@ class SingleUse:
             raise _try_again("its claim was lost, and so was the one that took over", at)
         return self._open(at, claim.response)
 
+    async def note(self, at: Presentation, text: bytes, *, ttl: float) -> bytes:
+        """Keep a text where none is kept: the text that is, which may be somebody else's.
+
+        One that is over `max_response_bytes` is not kept; the log says so. `ttl` is how long
+        somebody may want it.
+
+        Raises:
+            RequestStateError: there is one of a later round already.
+            MCPError: -31003, the ledger cannot be reached.
+        """
+        keep = ttl + self._lease + CLOCK_TOLERANCE
+        sealed = self._seal(at, b"R" + text)
+        if len(sealed) > self._max_response_bytes:
+            logger.warning("%s: too large to be kept, so the call cannot be made again", at)
+            return text
+        while isinstance(claim := await self._claim(at, keep), Claimed):
+            if await uninterrupted(self._store(at, claim, sealed, keep, but="answered, but")):
+                return text
+        return self._open(at, claim.response)
+
+    async def noted(self, at: Presentation) -> bytes | None:
+        """The text that is kept, if one is.
+
+        Raises:
+            RequestStateError: there is one of a later round, or it cannot be read.
+            MCPError: -31003, the ledger cannot be reached.
+        """
+        # To look is to claim. What is given up again is soon forgotten.
+        claim = await self._claim(at, self._lease)
+        if isinstance(claim, Claimed):
+            await uninterrupted(self._release(at, claim, ran=False))
+            return None
+        return self._open(at, claim.response)
+
     async def _present(self, at: Presentation, call: Call, keep: float) -> Claimed | Answered:
         """Claim, or wait for who has, as long as the client does."""
         made: list[Claimed | Answered] = []
@@ -234,14 +268,22 @@ class SingleUse:
         await call.commit()
         return response
 
-    async def _store(self, at: Presentation, claim: Claimed, sealed: bytes, keep: float) -> bool:
+    async def _store(
+        self,
+        at: Presentation,
+        claim: Claimed,
+        sealed: bytes,
+        keep: float,
+        *,
+        but: str = "it ran, but",
+    ) -> bool:
         reason = ""
         for _ in range(_STORE_ATTEMPTS):
             try:
                 return await self._ledger.answer(at.flow, at.round, claim.owner, sealed, ttl=keep)
             except LedgerUnavailable as error:
                 reason = str(error)
-        raise _try_again(f"it ran, but the ledger is unavailable: {reason}", at)
+        raise _try_again(f"{but} the ledger is unavailable: {reason}", at)
 
     async def _release(self, at: Presentation, claim: Claimed, *, ran: bool) -> None:
         with suppress(LedgerUnavailable):

@@ -1,5 +1,6 @@
 """A server that asks, for tests that need one in a process of its own."""
 
+import asyncio
 import gc
 import os
 import resource
@@ -11,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from fastapi_mcp_mrtr import (
+    Context,
     MCPRouter,
     MemoryLedger,
     MemorySessionStore,
@@ -19,6 +21,7 @@ from fastapi_mcp_mrtr import (
     Rounds,
     Secret,
     need_input,
+    progress,
     step,
 )
 
@@ -34,12 +37,17 @@ mcp = MCPRouter(
     keys=Secret("tests", SECRET),
     ledger=RedisLedger(REDIS) if REDIS else MemoryLedger(),
     sessions=store,
+    lease=float(os.environ.get("ERAS_LEASE", "30")),
 )
 
 
-def charge(account: str) -> str:
+def happened(event: str) -> None:
     with EVENTS.open("a") as file:
-        file.write(f"charged {account}\n")
+        file.write(f"{event}\n")
+
+
+def charge(account: str) -> str:
+    happened(f"charged {account}")
     return f"receipt of {account}"
 
 
@@ -56,6 +64,19 @@ async def order(account: str) -> Rounds[str]:
     receipt: str = yield step("charge", charge, account)
     address: str = yield need_input("address", f"Where to? {receipt}", str)
     yield f"{receipt} to {address}"
+
+
+@mcp.tool(single_use=True)
+async def send(account: str, ctx: Context) -> Rounds[str]:
+    """Ask, charge, ask, send. A worker that is to die hangs when it has sent."""
+    address: str = yield need_input("address", "Where to?", str)
+    receipt: str = yield step("charge", charge, account)
+    day: str = yield need_input("day", f"When? {receipt}", str)
+    happened(f"sent {ctx.idempotency_key('send')}, takeover: {ctx.is_takeover}")
+    yield progress(1)
+    if "ERAS_HANGS" in os.environ:
+        await asyncio.Event().wait()
+    yield f"{receipt} to {address}, {day}"
 
 
 @mcp.resource("eras://news/{topic}")

@@ -58,6 +58,66 @@ async def test_the_worker_that_waits_is_killed(tmp_path: Path, redis_url: str) -
     assert events.read_text() == "charged ada\n"
 
 
+async def test_the_worker_dies_while_a_later_question_waits(tmp_path: Path, redis_url: str) -> None:
+    """user report: the same call on another worker was refused for ever. It goes on with the
+    question that waited; made once more when it has ended, it gets the same result."""
+    events = tmp_path / "events"
+    env = {"ERAS_REDIS": redis_url, "ERAS_EVENTS": str(events)}
+    arguments = {"account": "bo"}
+    with (
+        serving(tmp_path, name="a", **env) as (a, worker),
+        serving(tmp_path, name="b", **env) as (b, _),
+        anyio.fail_after(PATIENCE),
+    ):
+        client = await OlderClient(a).initialize()
+        async with client.call("send", arguments, meta=KEY) as call:
+            await client.answer(await call.next(), "Rome", a)
+            lost = await call.next()
+            worker.popen.send_signal(signal.SIGKILL)
+            with pytest.raises((OSError, EOFError)):
+                await call.next()
+        async with client.call("send", arguments, meta=KEY, url=b) as call:
+            ask = await call.next()
+            assert ask["params"]["message"] == lost["params"]["message"]
+            await client.answer(ask, "today", b)
+            assert await call.text() == "receipt of bo to Rome, today"
+        async with client.call("send", arguments, meta=KEY, url=b) as call:
+            assert (await call.json())["result"]["content"][0]["text"] == (
+                "receipt of bo to Rome, today"
+            )
+    charged, sent = events.read_text().splitlines()
+    assert charged == "charged bo"
+    assert sent.endswith("takeover: False")
+
+
+async def test_the_worker_dies_in_the_last_round(tmp_path: Path, redis_url: str) -> None:
+    """decision: when its lease is over another one takes over with the answers that were given, and
+    the same idempotency key for what the first one may have done."""
+    events = tmp_path / "events"
+    env = {"ERAS_REDIS": redis_url, "ERAS_EVENTS": str(events), "ERAS_LEASE": "0.5"}
+    arguments, meta = {"account": "cy"}, {"io.github.fastapi-mcp-mrtr/idempotencyKey": "order-2"}
+    with (
+        serving(tmp_path, name="a", ERAS_HANGS="yes", **env) as (a, worker),
+        serving(tmp_path, name="b", **env) as (b, _),
+        anyio.fail_after(PATIENCE),
+    ):
+        client = await OlderClient(a).initialize()
+        async with client.call("send", arguments, meta={**meta, "progressToken": 1}) as call:
+            for answer in ("Rome", "today"):
+                await client.answer(await call.next(), answer, a)
+            assert (await call.next())["method"] == "notifications/progress"
+            worker.popen.send_signal(signal.SIGKILL)
+            with pytest.raises((OSError, EOFError)):
+                await call.next()
+        async with client.call("send", arguments, meta=meta, url=b) as call:
+            assert (await call.json())["result"]["content"][0]["text"] == (
+                "receipt of cy to Rome, today"
+            )
+    charged, sent, again = events.read_text().splitlines()
+    assert charged == "charged cy"
+    assert sent.replace("False", "True") == again
+
+
 async def test_subscribers_of_every_worker_hear_of_it(tmp_path: Path, redis_url: str) -> None:
     """user report: of several workers only one told its subscribers that a resource changed."""
     uri = "eras://news/sport"

@@ -19,18 +19,23 @@ from pydantic_core import from_json
 
 from fastapi_mcp_mrtr.errors import (
     INPUT_REFUSED,
+    INVALID_PARAMS,
     URL_ELICITATION_REQUIRED,
     MCPError,
     MissingClientCapability,
+    RequestStateError,
+    UnreadableAnswer,
 )
 from fastapi_mcp_mrtr.protocol.inbound import InboundRequest, RequestMeta
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode, encode_notification
 from fastapi_mcp_mrtr.protocol.older import OlderRequest, older_error
 from fastapi_mcp_mrtr.rounds.sentinels import Log
 from fastapi_mcp_mrtr.server.calls import Call, Exchange
+from fastapi_mcp_mrtr.server.dialogue import Dialogue
 from fastapi_mcp_mrtr.server.dispatch import MCPServer
 from fastapi_mcp_mrtr.server.injection import RequestDependencies
 from fastapi_mcp_mrtr.server.results import tool_error
+from fastapi_mcp_mrtr.server.single_use import IDEMPOTENCY_KEY
 from fastapi_mcp_mrtr.state.sessions.session_id import Session
 
 from .asks import Asks, Unanswered
@@ -43,6 +48,16 @@ _LONGEST_PAUSE: Final = 5.0
 _MAX_REMEMBERED: Final = 256
 """Log messages of a call that are not sent again when a round replays them."""
 
+_USED_KEY: Final = (
+    "This idempotency key was used for another call, or for one that cannot be made again any "
+    "more. Begin anew with another key"
+)
+"""What everybody reads whose call with a key is refused, whatever the ledger has against it."""
+
+_ANSWERED_OTHERWISE: Final = (
+    "This call was answered otherwise meanwhile. Make it again with the same idempotency key to "
+    "learn what came of it"
+)
 
 _sleep: Final = asyncio.sleep
 
@@ -128,6 +143,10 @@ class _BridgedCall:
         self._deadline: float | None = None
         """Until when a handler may say `not_yet()`, by the clock of the event loop."""
         self._pause = _FIRST_PAUSE
+        self._asked: Mapping[str, Any] | None = None
+        """What the last round asked."""
+        self._dialogue: Dialogue | None = None
+        """What the rounds were given, where the call can be made again."""
 
     async def run(
         self, log_level: str | None, caller: Caller, next_caller: NextCaller
@@ -147,25 +166,62 @@ class _BridgedCall:
         message = InboundRequest(request.id, request.method, request.params, meta)
         round = _Round(message, caller, self._exchange, None)
         result = await self._result(round)
-        while not isinstance(result, bytes) and result.get("resultType") == "input_required":
-            answers = await self._exchange.guard(self._between(message, result))
-            params = {**request.params, "requestState": result["requestState"]}
-            if answers is not None:
-                params["inputResponses"] = answers
-            message = replace(message, params=params)
+        while result is None or (not isinstance(result, bytes) and _asks(result)):
+            given = await self._exchange.guard(self._given(round, result))
+            message = replace(message, params={**request.params, **given})
             async with next_caller() as caller:
                 round = _Round(message, caller, self._exchange, round)
                 result = await self._result(round)
         await self._pages_are_done()
         return result
 
-    async def _result(self, round: "_Round") -> dict[str, Any] | bytes:
-        result = await self._server.answer(round)
+    async def _result(self, round: "_Round") -> dict[str, Any] | bytes | None:
+        """The result of a round. None: refused, as it is where the call was made before."""
+        try:
+            result = await self._server.answer(round)
+        except RequestStateError:
+            if self._dialogue_of(round) is None:
+                raise
+            return None
+        except UnreadableAnswer:
+            # Who makes the call again is asked again.
+            if self._dialogue is not None and self._asked is not None:
+                await self._dialogue.add(self._asked)
+            raise
         if not isinstance(result, bytes):
             assert isinstance(result, dict)
             return result
         is_list = self._request.method.endswith("/list")
         return result if is_list else cast("dict[str, Any]", from_json(result))
+
+    async def _given(self, round: "_Round", asked: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What the next round is given: a state and answers, those of whoever was first."""
+        dialogue = self._dialogue_of(round)
+        if dialogue is not None:
+            last = await dialogue.last()
+            if last is not None and not _asks(last):
+                return last
+            asked = last or asked
+        if asked is None:
+            raise MCPError(INVALID_PARAMS, _USED_KEY)
+        self._asked = asked
+        answers = await self._between(round.message, asked)
+        given: Mapping[str, Any] = {"requestState": asked["requestState"]}
+        if answers is not None:
+            given = {**given, "inputResponses": answers}
+        if dialogue is None:
+            return given
+        kept = await dialogue.add(given)
+        if kept is None:
+            return await self._given(round, None)
+        if kept != given:
+            raise Unanswered(_ANSWERED_OTHERWISE)
+        return kept
+
+    def _dialogue_of(self, round: "_Round") -> Dialogue | None:
+        if self._dialogue is None and IDEMPOTENCY_KEY in self._request.meta:
+            self._dialogue = self._server.dialogue(round)
+        return self._dialogue
 
     async def _between(
         self, message: InboundRequest, asked: Mapping[str, Any]
@@ -253,6 +309,10 @@ class _Round(Call):
         if at < _MAX_REMEMBERED:
             self._shown.append(known)
         return encoded
+
+
+def _asks(result: Mapping[str, Any]) -> bool:
+    return result.get("resultType") == "input_required"
 
 
 def _unanswered(request: OlderRequest, text: str) -> bytes:

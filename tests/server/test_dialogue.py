@@ -1,0 +1,151 @@
+"""What the rounds of a call were given, kept for whoever makes the call again."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fastapi_mcp_mrtr import AESGCMCodec, KeyRing, Ledger, MCPError
+from fastapi_mcp_mrtr.server.dialogue import Dialogue
+from fastapi_mcp_mrtr.server.single_use import CLOCK_TOLERANCE, SingleUse
+from tests.state.ledger.backends import Backend, in_memory, in_redis
+from tests.state.ledger.services import RedisServer
+
+from .once import SECRET, Store, until
+
+pytestmark = pytest.mark.anyio
+
+FLOW = "f" * 32
+LEASE = 30.0
+TTL = 3600.0
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    if request.param == "memory":
+        async with in_memory() as backend:
+            yield backend
+        return
+    with RedisServer() as server:
+        async with in_redis(server.url) as backend:
+            yield backend
+
+
+def dialogue(ledger: Ledger, **settings: Any) -> Dialogue:
+    ring = KeyRing.of(SECRET)
+    options = {"audience": "desk", "lease": LEASE, "max_response_bytes": 100_000, **settings}
+    return Dialogue(SingleUse(ledger, AESGCMCodec(ring), ring, **options), FLOW, ttl=TTL)
+
+
+def entry(number: int) -> dict[str, Any]:
+    return {"requestState": f"state {number}", "inputResponses": {"a": {"n": number}}}
+
+
+async def test_the_last_entry_is_found(backend: Backend) -> None:
+    """decision: two records are enough, however long the dialogue, and any worker reads them."""
+    mine = dialogue(backend.ledger)
+    for number in range(1, 8):
+        assert await mine.add(entry(number)) == entry(number)
+        theirs = dialogue(backend.other)
+        assert await theirs.last() == entry(number)
+        assert await theirs.last() is None
+    assert await backend.leftovers() == 2
+    await backend.advance(TTL + LEASE + CLOCK_TOLERANCE)
+    assert await backend.leftovers() == 0
+
+
+async def test_looking_leaves_nothing_behind(backend: Backend) -> None:
+    """decision: most calls were not made before; a look at them is forgotten after a lease."""
+    assert await dialogue(backend.ledger).last() is None
+    await backend.advance(LEASE)
+    assert await backend.leftovers() == 0
+
+
+async def test_the_first_entry_counts(backend: Backend) -> None:
+    """decision: nothing runs with two different answers."""
+    mine, theirs = dialogue(backend.ledger), dialogue(backend.other)
+    assert await mine.add(entry(1)) == entry(1)
+    assert await theirs.add(entry(9)) == entry(1)
+    # From there on it is one dialogue.
+    assert await theirs.add(entry(2)) == entry(2)
+    assert await mine.last() == entry(2)
+
+
+async def test_who_is_behind_reads_on(backend: Backend) -> None:
+    """decision: an entry that would be an earlier one is not made."""
+    mine, theirs = dialogue(backend.ledger), dialogue(backend.other)
+    for number in range(1, 4):
+        await theirs.add(entry(number))
+    assert await mine.add(entry(1)) is None
+    assert await mine.last() == entry(3)
+
+
+async def test_a_worker_that_dies_while_it_writes(backend: Backend) -> None:
+    """decision: what was there before is there still."""
+    mine, theirs = dialogue(backend.ledger), dialogue(backend.other)
+    for number in (1, 2):
+        await mine.add(entry(number))
+    at = mine._place(3)
+    await backend.ledger.claim(at.flow, at.round, at.fingerprint, lease=LEASE, ttl=TTL)
+    await backend.advance(LEASE)
+    assert await theirs.last() == entry(2)
+    assert await theirs.add(entry(3)) == entry(3)
+    assert await dialogue(backend.ledger).last() == entry(3)
+
+
+async def test_a_worker_that_writes_late() -> None:
+    """decision: whoever took over while it wrote was first."""
+    store = Store()
+    store.held_up["claim"] = asyncio.Event()
+    late = asyncio.ensure_future(dialogue(store).add(entry(1)))
+    await until(lambda: "claim" in store.calls)
+    store.clock.now += LEASE
+    go_on = store.held_up.pop("claim")
+    assert await dialogue(store).add(entry(2)) == entry(2)
+    go_on.set()
+    assert await late == entry(2)
+
+
+async def test_what_is_too_large_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """decision: the call goes on all the same; only the client cannot make it again."""
+    store = Store()
+    mine = dialogue(store, max_response_bytes=500)
+    large = {"requestState": "x" * 500}
+    with caplog.at_level(logging.WARNING):
+        assert await mine.add(large) == large
+    assert "too large to be kept" in caplog.text
+    assert "xxx" not in caplog.text
+    assert store.records == {}
+    assert await mine.add(entry(2)) == entry(2)
+    assert await dialogue(store).last() is None
+
+
+async def test_what_could_not_be_read_again_is_not_kept() -> None:
+    """hostile: an answer as deeply nested as a body may be is a level too deep for an entry."""
+    deep: Any = []
+    for _ in range(203):
+        deep = [deep]
+    store = Store()
+    assert await dialogue(store).add({"inputResponses": deep}) == {"inputResponses": deep}
+    assert store.records == {}
+
+
+@pytest.mark.parametrize("method", ["claim", "answer"])
+async def test_a_ledger_that_is_away(method: str) -> None:
+    """decision: fail closed, as for a round; the client may try again."""
+    store = Store()
+    store.away = {method}
+    with pytest.raises(MCPError) as raised:
+        await dialogue(store).add(entry(1))
+    assert (raised.value.code, raised.value.data) == (-31003, {"retryable": True})
+
+
+async def test_an_entry_that_the_store_made_up(backend: Backend) -> None:
+    """hostile: who can write to the store cannot put words into a dialogue."""
+    mine = dialogue(backend.ledger)
+    at = mine._place(1)
+    claim: Any = await backend.ledger.claim(at.flow, at.round, at.fingerprint, lease=LEASE, ttl=TTL)
+    await backend.ledger.answer(at.flow, at.round, claim.owner, b"made up", ttl=TTL)
+    assert await mine.last() is None
