@@ -204,10 +204,12 @@ class Desk:
             yield need_url("page", "Please read", "https://pay.example/2")
             yield "read"
 
-        @mcp.tool(ask_timeout=0.05)
-        async def hurry() -> Rounds[str]:
+        async def both() -> Rounds[str]:
             a, b = yield need_input("a", "A?", str), need_input("b", "B?", str)
             yield a + b
+
+        mcp.tool()(both)
+        mcp.tool("hurry", ask_timeout=0.05)(both)
 
         @mcp.tool(ask_timeout=0.05)
         async def never_ready() -> Rounds[str]:

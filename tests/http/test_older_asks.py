@@ -376,7 +376,7 @@ async def test_somebody_else_answers(client: Client, desk: Desk) -> None:
 
 async def test_an_answer_that_comes_twice(client: Client) -> None:
     """Decision: the first one counts."""
-    call = client.call("hurry")
+    call = client.call("both")
     a, b = await call.next(), await call.next()
     replies = [
         client.open("POST", {"jsonrpc": "2.0", "id": i, "result": answer(v)})
