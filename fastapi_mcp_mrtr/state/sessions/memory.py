@@ -63,7 +63,9 @@ class MemorySessionStore:
     that asked; the log says so as an error where they are evident, once a session is used.
     `max_sessions` and `max_uris` bound the memory: so many sessions that set a log level,
     subscribed or ended, and so many subscriptions in all of them. What is more is refused with
-    `SessionStoreUnavailable`. Thread-safe; steps of the wall clock do not matter.
+    `SessionStoreUnavailable`; but to end a session, another one's log level is forgotten, or else
+    its subscriptions, those of the latest first. Thread-safe; steps of the wall clock do not
+    matter.
     """
 
     def __init__(
@@ -81,6 +83,9 @@ class MemorySessionStore:
         self._queue: list[tuple[float, str]] = []
         """When to look at which record: each is in here once."""
         self._uris = 0
+        # Who fills the store up came last, so the last ones go first.
+        self._spare: tuple[dict[str, None], dict[str, None]] = ({}, {})
+        """Sessions to forget where another one ends: without subscriptions, and with some."""
         self._streams: OrderedDict[str, _Stream] = OrderedDict()
         self._marks = itertools.count(1)
         self._listeners = Listeners()
@@ -122,6 +127,7 @@ class MemorySessionStore:
                 )
             record.uris.add(uri)
             self._uris += 1
+            self._sort(session, record)
             return True
 
     async def unsubscribe(self, session: str, uri: str) -> None:
@@ -131,13 +137,15 @@ class MemorySessionStore:
             if record is not None and uri in record.uris:
                 record.uris.remove(uri)
                 self._uris -= 1
+                self._sort(session, record)
 
     async def revoke(self, session: str, *, ttl: float) -> None:
         """See `SessionStore`."""
         with self._lock:
-            record = self._begun(session, ttl)
+            record = self._begun(session, ttl, ends=True)
             self._uris -= len(record.uris)
             record.log_level, record.uris, record.revoked = None, set(), True
+            self._sort(session, record)
 
     async def publish(self, topic: str, message: bytes) -> None:
         """See `SessionStore`."""
@@ -196,19 +204,21 @@ class MemorySessionStore:
         record = self._records.get(session)
         return record if record is not None and now < record.expires else None
 
-    def _begun(self, session: str, ttl: float) -> _Record:
-        """The record of a session, which is there for `ttl` seconds more."""
+    def _begun(self, session: str, ttl: float, *, ends: bool = False) -> _Record:
+        """The record of a session, which is there for `ttl` seconds more. `ends`: at the cost of
+        another one that has not ended."""
         now = self._clock()
         self._sweep(now)
         expires = now + _seconds(ttl)
         record = self._records.get(session)
         if record is None:
-            if len(self._records) >= self._max_sessions:
+            if len(self._records) >= self._max_sessions and not (ends and self._made_room()):
                 raise SessionStoreUnavailable(
                     f"MemorySessionStore holds max_sessions={self._max_sessions} sessions already"
                 )
             record = self._records[session] = _Record(expires)
             heapq.heappush(self._queue, (expires, session))
+            self._sort(session, record)
         record.expires = max(record.expires, expires)
         return record
 
@@ -216,12 +226,32 @@ class MemorySessionStore:
         """Remove what has expired. Each record is looked at when it would have, at first."""
         while self._queue and not now < self._queue[0][0]:
             _, session = heapq.heappop(self._queue)
-            record = self._records[session]
+            record = self._records.get(session)
+            if record is None:
+                continue  # forgotten before
             if now < record.expires:
                 heapq.heappush(self._queue, (record.expires, session))
             else:
-                del self._records[session]
-                self._uris -= len(record.uris)
+                self._remove(session)
+
+    def _sort(self, session: str, record: _Record) -> None:
+        """Say whether it may be forgotten, and after which others."""
+        for has_uris, spare in enumerate(self._spare):
+            if record.revoked or bool(record.uris) != has_uris:
+                spare.pop(session, None)
+            else:
+                spare.setdefault(session)
+
+    def _made_room(self) -> bool:
+        spare = next(filter(None, self._spare), None)
+        if spare is not None:
+            self._remove(next(reversed(spare)))
+        return spare is not None
+
+    def _remove(self, session: str) -> None:
+        self._uris -= len(self._records.pop(session).uris)
+        for spare in self._spare:
+            spare.pop(session, None)
 
 
 def _seconds(span: float) -> float:

@@ -7,7 +7,11 @@ import threading
 
 import pytest
 
-from fastapi_mcp_mrtr.state.sessions import MemorySessionStore, SessionStoreUnavailable
+from fastapi_mcp_mrtr.state.sessions import (
+    MemorySessionStore,
+    SessionData,
+    SessionStoreUnavailable,
+)
 from fastapi_mcp_mrtr.state.sessions.listeners import Listeners
 from tests.state.ledger.backends import FakeClock
 
@@ -32,6 +36,55 @@ async def test_sessions_are_bounded() -> None:
     assert len(store) == 2
     clock.now += TTL
     await store.revoke("c", ttl=TTL)
+    assert len(store) == 1
+
+
+async def test_a_session_can_be_ended_in_a_full_store() -> None:
+    """user report: one caller filled the store with log levels, and nobody could end a session any
+    more. What can be done without is forgotten for it, first of those who filled it up."""
+    store = MemorySessionStore(max_sessions=4, max_uris=2, clock=FakeClock())
+    await store.set_log_level("first", "debug", ttl=TTL)
+    for name in ("subscribed", "last"):
+        assert await store.subscribe(name, "x", ttl=TTL)
+    await store.set_log_level("subscribed", "debug", ttl=TTL)
+    await store.unsubscribe("last", "x")
+    await store.set_log_level("last", "error", ttl=TTL)
+    await store.set_log_level("more", "error", ttl=TTL)
+    await store.set_log_level("first", "info", ttl=TTL)
+    with pytest.raises(SessionStoreUnavailable, match="max_sessions=4 sessions already"):
+        await store.set_log_level("x", "debug", ttl=TTL)
+    with pytest.raises(SessionStoreUnavailable, match="max_sessions=4 sessions already"):
+        await store.subscribe("x", "x", ttl=TTL)
+    left = ["first", "last", "more"]
+    for ended, forgotten in (("a", "more"), ("b", "last"), ("c", "first")):
+        await store.revoke(ended, ttl=TTL)
+        left.remove(forgotten)
+        for name in ("first", "last", "more"):
+            assert bool((await store.load(name)).log_level) is (name in left), (ended, name)
+    assert (await store.load("subscribed")).uris == {"x"}
+    await store.revoke("d", ttl=TTL)
+    assert await store.load("subscribed") == SessionData()
+    for name in "abcd":
+        assert (await store.load(name)).revoked
+    with pytest.raises(SessionStoreUnavailable, match="max_sessions=4 sessions already"):
+        await store.revoke("e", ttl=TTL)
+    await store.revoke("a", ttl=TTL)
+
+
+async def test_a_session_that_was_forgotten_comes_again() -> None:
+    """decision: it is kept until its own end, and its subscriptions count once."""
+    clock = FakeClock()
+    store = MemorySessionStore(max_sessions=2, max_uris=1, clock=clock)
+    await store.revoke("short", ttl=TTL / 2)
+    assert await store.subscribe("a", "x", ttl=TTL)
+    await store.revoke("b", ttl=TTL)
+    clock.now += TTL / 2
+    assert await store.subscribe("a", "x", ttl=TTL)
+    clock.now += TTL / 2
+    await store.set_log_level("c", "debug", ttl=TTL)
+    assert (await store.load("a")).uris == {"x"}
+    clock.now += TTL
+    assert await store.subscribe("d", "x", ttl=TTL)
     assert len(store) == 1
 
 
