@@ -66,7 +66,7 @@ class Dialogue:
         found: bytes | None = None
         while True:
             try:
-                noted = await self._once.noted(self._place(self._number + 1))
+                noted = await self._once.noted(self._place(self._number + 1), ttl=self._ttl)
             except RequestStateError:
                 pass  # it has made room for a later one
             else:

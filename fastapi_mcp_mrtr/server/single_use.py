@@ -176,15 +176,15 @@ class SingleUse:
                 return text
         return self._open(at, claim.response)
 
-    async def noted(self, at: Presentation) -> bytes | None:
-        """The text that is kept, if one is.
+    async def noted(self, at: Presentation, *, ttl: float) -> bytes | None:
+        """The text that is kept, if one is. If none is, earlier rounds are over for `ttl` seconds.
 
         Raises:
             RequestStateError: there is one of a later round, or it cannot be read.
             MCPError: -31003, the ledger cannot be reached.
         """
-        # To look is to claim. What is given up again is soon forgotten.
-        claim = await self._claim(at, self._lease)
+        # To look is to claim. It is given up again, and leaves the number of the round.
+        claim = await self._claim(at, ttl + self._lease + CLOCK_TOLERANCE)
         if isinstance(claim, Claimed):
             await uninterrupted(self._release(at, claim, ran=False))
             return None

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -56,11 +58,46 @@ async def test_the_last_entry_is_found(backend: Backend) -> None:
     assert await backend.leftovers() == 0
 
 
-async def test_looking_leaves_nothing_behind(backend: Backend) -> None:
-    """decision: most calls were not made before; a look at them is forgotten after a lease."""
-    assert await dialogue(backend.ledger).last() is None
-    await backend.advance(LEASE)
-    assert await backend.leftovers() == 0
+async def test_a_look_takes_nothing_away(backend: Backend) -> None:
+    """decision: who looks for the next entry leaves the last one, as long as it is wanted."""
+    mine = dialogue(backend.ledger)
+    for number in range(1, 5):
+        assert await mine.last() is None
+        await mine.add(entry(number))
+    assert await mine.last() is None
+    await backend.advance(TTL - 1)
+    assert await dialogue(backend.other).last() == entry(4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_happens_the_last_entry_is_found(seed: int) -> None:
+    """decision: whoever looks, writes or dies in between, in any order."""
+    chance = random.Random(seed)
+    store = Store()
+    talks = [dialogue(store) for _ in range(3)]
+    last: Any = None
+    for number in range(60):
+        which = chance.randrange(3)
+        match chance.randrange(5):
+            case 0:
+                talks[which] = dialogue(store)
+            case 1:
+                await talks[which].last()
+            case 2:
+                store.away = {chance.choice(["answer", "release"])}
+                with suppress(MCPError):
+                    await talks[which].last()
+                    store.clock.now += LEASE
+                    if await talks[which].add(entry(number)) == entry(number):
+                        last = entry(number)
+                store.away.clear()
+                store.clock.now += LEASE
+            case _:
+                if await talks[which].add(entry(number)) == entry(number):
+                    last = entry(number)
+        fresh = dialogue(store)
+        assert await fresh.last() == last
+    assert last is not None
 
 
 async def test_the_first_entry_counts(backend: Backend) -> None:
