@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final, Self, get_args
 
 import anyio.from_thread
+from pydantic_core import from_json
 
 from fastapi_mcp_mrtr.state.remote import PerLoop
 from fastapi_mcp_mrtr.state.sessions import (
@@ -183,9 +184,9 @@ def _encode(event: Event) -> bytes:
 
 
 def _decode(encoded: bytes) -> Event | None:
-    """The event, or None if it is one of another version of this server."""
+    """The event, or None if it is one of another version of this server, or of somebody else."""
     try:
-        members: Any = json.loads(encoded)
+        members: Any = from_json(encoded)
     except ValueError:
         return None
     match members:

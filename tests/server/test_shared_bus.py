@@ -204,7 +204,11 @@ async def test_what_waits_is_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "message", [b"", b"x", b"12345678", b"12345678[]", b'12345678{"kind":"x"}', b"\xff" * 20]
+    "message",
+    [
+        *(b"", b"x", b"12345678", b"12345678[]", b'12345678{"kind":"x"}', b"\xff" * 20),
+        *(b"12345678" + b"[" * 100_000, b'12345678{"kind":[]}', b'12345678{"uri":"\\ud800"}'),
+    ],
 )
 async def test_what_is_no_event_is_ignored(wire: Wire, message: bytes) -> None:
     """decision: another version of this server may publish what this one does not know."""
