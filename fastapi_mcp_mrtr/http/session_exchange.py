@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from pydantic_core import from_json
 from starlette.types import Message
 
 from fastapi_mcp_mrtr.server.calls import ClientLeft
 from fastapi_mcp_mrtr.server.older.events import Recorder
-from fastapi_mcp_mrtr.server.older.sessions import control_topic
+from fastapi_mcp_mrtr.server.older.sessions import control_topic, read_news
 from fastapi_mcp_mrtr.state.sessions.protocol import SessionStore, SessionStoreUnavailable
 from fastapi_mcp_mrtr.state.sessions.session_id import Session
 
@@ -184,7 +183,7 @@ class SessionExchange(HTTPExchange):
             topic = control_topic(self._session)
             async with self._store.listen(topic, limit=_NEWS_LIMIT) as listener:
                 while True:
-                    await self._hear(from_json(await listener.receive()))
+                    await self._hear(read_news(await listener.receive()))
 
     async def _hear(self, news: dict[str, Any]) -> None:
         match news:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -384,6 +385,33 @@ async def test_a_store_that_goes_away_ends_the_stream(desk: Desk) -> None:
         store.away = {"listen"}
         reply = await client.open("GET").done()
         assert reply.messages == []
+
+
+class Garbled(MemorySessionStore):
+    """A store that somebody else writes to as well."""
+
+    async def publish(self, topic: str, message: bytes) -> None:
+        if topic.startswith("session:"):
+            for garbage in (b"", b"hostile", b"\xff", b"1", b"[" * 100_000, b'["hostile"]'):
+                await super().publish(topic, garbage)
+        await super().publish(topic, message)
+
+
+async def test_messages_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> None:
+    """user report: one of them, and the session could be ended, but nothing of it did end."""
+    desk = Desk(sessions=Garbled())
+    async with session(desk.app) as client:
+        listening = await client.open("GET").started()
+        call = client.call("wait", {"streams": True}, meta={"progressToken": 1})
+        await call.next()
+        with anyio.fail_after(20):
+            await desk.waiting.wait()
+        assert (await client.open("DELETE").done()).status == 204
+        await call.done()
+        await listening.done()
+    assert desk.happened == ["cancelled"]
+    said = {record.getMessage() for record in caplog.records if record.levelno > logging.INFO}
+    assert said == {"A message about a session made no sense, and is skipped"}
 
 
 # --------------------------------------------------------------------------------------- batches

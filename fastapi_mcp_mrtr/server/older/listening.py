@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
-from pydantic_core import from_json
-
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode_notification
 from fastapi_mcp_mrtr.server.subscriptions import (
     Bus,
@@ -29,7 +27,7 @@ from fastapi_mcp_mrtr.state.sessions.protocol import (
 )
 from fastapi_mcp_mrtr.state.sessions.session_id import Session
 
-from .sessions import Sessions, control_topic
+from .sessions import Sessions, control_topic, read_news
 
 logger = logging.getLogger("fastapi_mcp_mrtr")
 
@@ -112,7 +110,7 @@ class ListeningStream:
 
     async def _listen(self, news: Listener) -> None:
         while True:
-            match from_json(await news.receive()):
+            match read_news(await news.receive()):
                 case {"ended": True}:
                     self.close()
                 case {"opened": str(name)} if name != self._name:

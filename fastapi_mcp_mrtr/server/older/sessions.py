@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic_core import from_json
+
 from fastapi_mcp_mrtr.errors import SessionNotFound
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode
 from fastapi_mcp_mrtr.protocol.older import Initialization
@@ -109,3 +111,16 @@ class Sessions:
 def control_topic(session: Session) -> str:
     """Where the workers that serve a session hear what happens to it."""
     return f"session:{session.uid}"
+
+
+def read_news(message: bytes) -> dict[str, Any]:
+    """What a worker told the others. Nothing where it makes no sense: a store may be written to by
+    somebody else, which is logged."""
+    try:
+        news = from_json(message)
+    except ValueError:
+        news = None
+    if isinstance(news, dict):
+        return news
+    logger.warning("A message about a session made no sense, and is skipped")
+    return {}
