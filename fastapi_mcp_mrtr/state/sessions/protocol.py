@@ -21,7 +21,7 @@ MAX_EVENT_BYTES: Final = 1024 * 1024
 """What is kept of one stream: its last events, so many and so long in all."""
 
 MAX_STREAMS: Final = 1000
-"""Of how many streams events are kept; the oldest are forgotten first."""
+"""Of how many streams events are kept; those written longest ago are forgotten first."""
 
 LISTENER_LIMIT: Final = 16
 """How many messages wait for a listener that is busy."""
@@ -42,7 +42,7 @@ def read_event_id(text: str) -> tuple[str, str] | None:
 
 
 class SessionStoreUnavailable(Exception):
-    """The store cannot be reached, is full or did not answer in time."""
+    """The store cannot be reached, is full, did not answer in time or holds what makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 A hash for each session, and two keys for each stream of events that a client may have missed. What
 workers tell each other is a stream too, which every worker reads on one connection: after an outage
 it goes on where it was, and what was said meanwhile is not lost. All of it is bounded and expires.
+What the server holds may have been put there by somebody else, so none of it has to make sense.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
 
+from fastapi_mcp_mrtr.protocol.inbound import LOG_LEVELS
 from fastapi_mcp_mrtr.state.ledger.protocol import milliseconds
 from fastapi_mcp_mrtr.state.redis_client import RedisClient, Script, describe
 from fastapi_mcp_mrtr.state.remote import PerLoop, Remote
@@ -46,6 +48,8 @@ _BACKLOG_SECONDS: Final = 120.0
 # store has been away for a whole timeout.
 _READ: Final = 0.5
 _PAUSE: Final = 0.25
+
+_LEVELS: Final = frozenset(level.encode() for level in LOG_LEVELS)
 
 _MARK: Final = re.compile(r"(\d{1,20})\.(\d{1,20})", re.ASCII)
 _MAX_MARK: Final = 2**64
@@ -97,25 +101,48 @@ return 1
 
 _APPEND: Final = Script("""
 -- how many, how many bytes, ttl, event, ...; the keys: the stream, and the bytes it ever had
-local is_new = redis.call('EXISTS', KEYS[1]) == 0
-local total = redis.call('INCRBY', KEYS[2], #ARGV[4])
-local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*',
-  'event', ARGV[4], 'total', total, unpack(ARGV, 5))
+local last = redis.pcall('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+local function add(call)
+  local total = call('INCRBY', KEYS[2], #ARGV[4])
+  if type(total) ~= 'number' then
+    return total
+  end
+  return total, call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*',
+    'event', ARGV[4], 'total', total, unpack(ARGV, 5))
+end
+local function is_of_the_server(failed)
+  return not (string.find(failed.err, '^ERR ') or string.find(failed.err, '^WRONGTYPE '))
+end
+local total, id = add(redis.pcall)
+local failed = type(total) == 'table' and total or type(id) == 'table' and id
+if failed and is_of_the_server(failed) then
+  return failed
+end
+if failed or math.abs(total) > 2 ^ 52 then
+  -- Nothing can be added to what somebody put there.
+  redis.call('DEL', KEYS[1], KEYS[2])
+  last = nil
+  total, id = add(redis.call)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
 while true do
   local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
   if not first then
     break
   end
   local event, upto = first[2][2], tonumber(first[2][4])
-  if total - upto + #event <= tonumber(ARGV[2]) then
+  if upto and upto <= total and total - upto + #event <= tonumber(ARGV[2]) then
     break
   end
   redis.call('XDEL', KEYS[1], first[1])
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('PEXPIRE', KEYS[2], ARGV[3])
-return {id, is_new and 1 or 0}
+local function second(id)
+  return math.floor(tonumber(string.match(id, '^%d+')) / 1000)
+end
+return {id, (last and second(last[1]) == second(id)) and 0 or 1}
 """)
+"""Returns the id, and whether this is the first event of the stream in this second."""
 
 _EVENTS_AFTER: Final = Script("""
 if #redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1]) == 0 then
@@ -138,6 +165,9 @@ end
 return forgotten
 """)
 
+_NAME: Final = re.compile(rb"[!-z|~]{1,200}")
+"""What a stream is called, which is nothing that would end the braces of a key."""
+
 _LAST: Final = Script("""
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 return last and last[1] or '0-0'
@@ -153,6 +183,9 @@ class _Hub:
         self.listeners = Listeners()
         self.position = b"0-0"
         self.reader: asyncio.Task[None] | None = None
+        self.is_away = False
+        """Whether the reader hears nothing."""
+        self.has_skipped = False
         self.lock = asyncio.Lock()
 
     async def aclose(self) -> None:
@@ -173,7 +206,7 @@ class RedisSessionStore:
     Takes a URL, or a client of `redis.asyncio` (`Redis` or `RedisCluster`) that stays yours. A call
     takes at most `timeout` seconds, reconnecting included; nothing has to be done after an outage.
     While something is listened for, one connection waits for messages. Of streams of events that a
-    client may have missed, the last `max_streams` are kept.
+    client may have missed, `max_streams` are kept: those that were written last, to the second.
 
     Where the server forgets, as after a crash without `appendonly yes`, a session that was ended
     counts as open again until it expires, and subscriptions are gone. With a cluster, all messages
@@ -202,11 +235,17 @@ class RedisSessionStore:
         """See `SessionStore`."""
         flat: list[bytes] = await self._run(_LOAD, self._session(session))
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        if b"revoked" in fields:
+            return SessionData(revoked=True)
         level = fields.get(b"level")
-        uris = (_text(name[2:]) for name in fields if name.startswith(b"u:"))
-        return SessionData(
-            None if level is None else level.decode(), frozenset(uris), b"revoked" in fields
-        )
+        if not (level is None or level in _LEVELS):
+            raise SessionStoreUnavailable("Redis: the log level of a session is none")
+        try:
+            uris = frozenset(_text(name[2:]) for name in fields if name.startswith(b"u:"))
+        except UnicodeDecodeError:
+            why = "Redis: what a session subscribed to cannot be read"
+            raise SessionStoreUnavailable(why) from None
+        return SessionData(None if level is None else level.decode(), uris)
 
     async def set_log_level(self, session: str, level: str, *, ttl: float) -> None:
         """See `SessionStore`."""
@@ -250,8 +289,8 @@ class RedisSessionStore:
     async def append(self, stream: str, event: bytes, *, ttl: float) -> str:
         """See `SessionStore`."""
         limits = MAX_EVENTS, MAX_EVENT_BYTES, milliseconds(ttl)
-        id_, is_new = await self._run(_APPEND, self._events(stream), *limits, event)
-        if is_new:
+        id_, is_first = await self._run(_APPEND, self._events(stream), *limits, event)
+        if is_first:
             await self._register(stream, milliseconds(ttl))
         return _event_id(stream, id_)
 
@@ -298,38 +337,70 @@ class RedisSessionStore:
         return await self._remote.call(lambda: self._client.execute(*command))
 
     async def _register(self, stream: str, ttl: int) -> None:
-        """Count a stream that is new, and forget the oldest in its place if there are too many."""
+        """Note that a stream is in use, and forget the one that was not for longest if there are
+        too many."""
         forgotten = await self._run(_REGISTER, self._streams(), stream, self._max_streams, ttl)
-        for name in forgotten:
-            await self._execute("UNLINK", *self._events(name.decode()))
+        names = [name for name in forgotten if _NAME.fullmatch(name)]
+        for name in names:
+            await self._execute("UNLINK", *self._events(name.decode("ascii")))
+        if len(names) < len(forgotten):
+            others = len(forgotten) - len(names)
+            logger.warning("Redis: %d names of streams made no sense, and were removed", others)
 
     async def _begin_to_read(self, hub: _Hub) -> None:
         if hub.reader is None:
             hub.position = await self._run(_LAST, self._messages()[:1])
-            hub.reader = asyncio.create_task(self._read(hub))
+        elif hub.reader.done():
+            logger.warning("Other workers were not heard for a while: the reader had been ended")
+        else:
+            return
+        hub.reader = asyncio.create_task(self._read(hub))
 
     async def _read(self, hub: _Hub) -> None:
-        """Pass on what other workers say, as long as this event loop runs."""
-        key = self._messages()[0]
-        is_away = False
+        """Pass on what other workers say, as long as this event loop runs, whatever it meets."""
         while True:
             try:
-                response = await self._execute(
-                    *("XREAD", "COUNT", 1000, "BLOCK", self._block), "STREAMS", key, hub.position
-                )
-            except SessionStoreUnavailable as error:
-                level = logging.DEBUG if is_away else logging.WARNING
-                logger.log(level, "Nothing is heard from other workers: %s", error)
-                is_away = True
+                await self._pass_on(hub)
+            except Exception as error:
+                # What anything else says may quote what it could not read.
+                is_told = isinstance(error, SessionStoreUnavailable)
+                reason = error if is_told else f"Redis: {type(error).__name__}"
+                level = logging.DEBUG if hub.is_away else logging.WARNING
+                logger.log(level, "Nothing is heard from other workers: %s", reason)
+                hub.is_away = True
                 await asyncio.sleep(_PAUSE)
+
+    async def _pass_on(self, hub: _Hub) -> None:
+        """Read once."""
+        key = self._messages()[0]
+        response = await self._execute(
+            *("XREAD", "COUNT", 1000, "BLOCK", self._block), "STREAMS", key, hub.position
+        )
+        if hub.is_away:
+            hub.is_away = False
+            logger.info("Other workers are heard again.")
+        if not response:
+            await self._look_back(hub)
+        for id_, fields in _entries(response):
+            hub.position = id_
+            try:
+                origin, topic, event = fields[b"origin"], _text(fields[b"topic"]), fields[b"event"]
+            except (KeyError, UnicodeDecodeError):
+                level = logging.DEBUG if hub.has_skipped else logging.WARNING
+                logger.log(
+                    level, "Redis: a message of another worker made no sense, and is skipped"
+                )
+                hub.has_skipped = True
                 continue
-            if is_away:
-                is_away = False
-                logger.info("Other workers are heard again.")
-            for id_, fields in _entries(response):
-                hub.position = id_
-                if fields[b"origin"] != hub.origin:
-                    hub.listeners.send(_text(fields[b"topic"]), fields[b"event"])
+            if origin != hub.origin:
+                hub.listeners.send(topic, event)
+
+    async def _look_back(self, hub: _Hub) -> None:
+        """Begin again with a log that was begun anew, by a server whose clock is behind or after
+        somebody else's message that had the last id of all."""
+        last = await self._run(_LAST, self._messages()[:1])
+        if _order(last) < _order(hub.position):
+            hub.position = b"0-0"
 
 
 def _entries(response: Any) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
@@ -340,6 +411,10 @@ def _entries(response: Any) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
         return
     [entries] = response.values() if isinstance(response, dict) else [response[0][1]]
     yield from entries[0] if isinstance(entries[0], list) else entries
+
+
+def _order(id_: bytes) -> tuple[int, ...]:
+    return tuple(map(int, id_.split(b"-")))
 
 
 def _event_id(stream: str, id_: bytes) -> str:

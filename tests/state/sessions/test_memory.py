@@ -13,6 +13,7 @@ from fastapi_mcp_mrtr.state.sessions import (
     SessionStoreUnavailable,
 )
 from fastapi_mcp_mrtr.state.sessions.listeners import Listeners
+from fastapi_mcp_mrtr.state.sessions.protocol import MAX_STREAMS
 from tests.state.ledger.backends import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -119,6 +120,23 @@ async def test_a_stream_that_is_used_outlives_an_older_one() -> None:
     assert await store.events_after(short) is None
     await store.append("short", b"", ttl=TTL)
     assert await store.events_after(short) is None
+
+
+async def test_a_stream_that_is_still_written_stays() -> None:
+    """decision: the one that was not written for longest makes room, whenever it was begun."""
+    store = MemorySessionStore()
+    for n in range(MAX_STREAMS):
+        await store.append(f"s{n}", b"", ttl=TTL)
+    kept = await store.append("s0", b"", ttl=TTL)
+    lost = await store.append("s1", b"", ttl=TTL)
+    for n in range(1, MAX_STREAMS - 1):
+        await store.append(f"more{n}", b"", ttl=TTL)
+    assert await store.events_after(kept) == []
+    assert await store.events_after(lost) == []
+    await store.append("s0", b"", ttl=TTL)
+    await store.append("last", b"", ttl=TTL)
+    assert await store.events_after(kept) is not None
+    assert await store.events_after(lost) is None
 
 
 async def test_a_message_from_another_thread() -> None:

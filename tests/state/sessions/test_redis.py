@@ -5,6 +5,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis, RedisCluster
@@ -189,6 +190,220 @@ async def test_messages_are_bounded(
         assert await redis.xlen(key) == 1
         with pytest.raises(SessionStoreUnavailable, match="a message of 11 bytes is too long"):
             await store.publish("a", b"y" * 11)
+
+
+async def test_a_stream_that_is_still_written_stays(redis_server: RedisServer) -> None:
+    """decision: the one that was not written for longest goes, whenever it was begun."""
+    store = RedisSessionStore(redis_server.url, prefix=unique("test:"), max_streams=3)
+    async with Redis.from_url(redis_server.url) as redis:
+        # An hour ago, one after the other.
+        now = (await redis.time())[0] - 3600
+        for n in range(3):
+            await redis.xadd(store._events(f"s{n}")[0], {"event": "", "total": 0}, f"{now + n}000")
+            await redis.zadd(store._streams()[0], {f"s{n}": (now + n) * 1000})
+        kept = await store.append("s0", b"x", ttl=TTL)
+        await store.append("s3", b"x", ttl=TTL)
+        assert await redis.zrange(store._streams()[0], 0, -1) == [b"s2", b"s0", b"s3"]
+        assert not await redis.exists(*store._events("s1"))
+        assert await store.events_after(kept) == []
+    await store.aclose()
+
+
+# ----------------------------------------------------------------- what somebody else put there
+
+NO_TEXT = b"\xff\xfe"
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged as a warning, which says nothing of what the server holds."""
+    assert not [record for record in caplog.records if record.exc_info]
+    assert "hostile" not in caplog.text
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+
+
+@pytest.fixture
+async def raw(redis_server: RedisServer) -> AsyncIterator[Redis]:
+    """A way around the store."""
+    async with Redis.from_url(redis_server.url) as redis:
+        yield redis
+
+
+async def test_messages_that_make_no_sense_are_skipped(
+    store: RedisSessionStore,
+    raw: Redis,
+    redis_server: RedisServer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """user report: one entry made a worker deaf, and answers were taken and lost; one warning."""
+    other = RedisSessionStore(redis_server.url, prefix=store._prefix)
+    whole: dict[Any, Any] = {"event": "hostile", "total": "1", "topic": "a", "origin": "hostile"}
+    async with store.listen("a") as listener:
+        entries: tuple[dict[Any, Any], ...] = (
+            {"hostile": "hostile"},
+            *({key: whole[key] for key in whole if key != left_out} for left_out in whole),
+            {**whole, "topic": NO_TEXT},
+            {**whole, "event": NO_TEXT, "total": NO_TEXT, "origin": NO_TEXT},
+        )
+        for entry in entries:
+            await raw.xadd(store._messages()[0], entry)
+        await other.publish("a", b"a message")
+        received = [await next_of(listener) for _ in range(3)]
+    # Those without a total, and of whatever origin, are messages like any other.
+    assert received == [b"hostile", NO_TEXT, b"a message"]
+    assert warnings(caplog) == ["Redis: a message of another worker made no sense, and is skipped"]
+    await other.aclose()
+
+
+async def test_whatever_a_read_meets_it_goes_on(
+    store: RedisSessionStore,
+    redis_server: RedisServer,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """decision: nobody notices a worker that is deaf, so nothing ends the reader."""
+    calm = module._entries
+    met = asyncio.Event()
+
+    def fails(response: Any) -> Any:
+        if not met.is_set():
+            met.set()
+            raise ValueError("hostile")
+        return calm(response)
+
+    caplog.set_level(logging.INFO, "fastapi_mcp_mrtr")
+    monkeypatch.setattr(module, "_entries", fails)
+    other = RedisSessionStore(redis_server.url, prefix=store._prefix)
+    async with store.listen("a") as listener:
+        await other.publish("a", b"x")
+        assert await next_of(listener) == b"x"
+    assert warnings(caplog) == ["Nothing is heard from other workers: Redis: ValueError"]
+    assert caplog.messages[-1] == "Other workers are heard again."
+    await other.aclose()
+
+
+async def test_a_reader_that_was_ended_begins_again(
+    store: RedisSessionStore, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """decision: where it was, as soon as somebody listens; nothing that was said is lost."""
+    other = RedisSessionStore(redis_server.url, prefix=store._prefix)
+    async with store.listen("a") as listener:
+        hub = await store._hubs.get()
+        assert hub.reader is not None
+        hub.reader.cancel()
+        await asyncio.wait((hub.reader,))
+        await other.publish("a", b"x")
+        async with store.listen("b"), store.listen("c"):
+            assert await next_of(listener) == b"x"
+    ended = "Other workers were not heard for a while: the reader had been ended"
+    assert warnings(caplog) == [ended]
+    await other.aclose()
+
+
+async def test_a_log_that_is_begun_anew_is_read(
+    store: RedisSessionStore, raw: Redis, redis_server: RedisServer
+) -> None:
+    """decision: after a message with the last id of all, nothing can be added, and nothing comes
+    later; so it begins anew, and every worker hears it."""
+    other = RedisSessionStore(redis_server.url, prefix=store._prefix)
+    key, last = store._messages()[0], f"{2**64 - 1}-{2**64 - 1}"
+    async with store.listen("a") as listener:
+        entry: dict[Any, Any] = {"event": "last", "total": "1", "topic": "a", "origin": "o"}
+        await raw.xadd(key, entry, last)
+        assert await next_of(listener) == b"last"
+        await other.publish("a", b"x")
+        assert await next_of(listener) == b"x"
+    assert await raw.pttl(key) > 0
+    await other.aclose()
+
+
+@pytest.mark.parametrize(
+    "field", [{"level": NO_TEXT}, {"level": "hostile"}, {b"u:" + NO_TEXT: "1"}]
+)
+async def test_a_session_that_cannot_be_read(
+    store: RedisSessionStore, raw: Redis, field: dict[Any, Any]
+) -> None:
+    """decision: nobody can tell what was agreed, so it is refused; one that ended has ended."""
+    await store.set_log_level("s", "debug", ttl=TTL)
+    await raw.hset(store._session("s")[0], mapping=field)
+    with pytest.raises(SessionStoreUnavailable, match="session") as refused:
+        await store.load("s")
+    assert "hostile" not in str(refused.value)
+    await raw.hset(store._session("s")[0], "revoked", "1")
+    assert await store.load("s") == SessionData(revoked=True)
+    await store.revoke("s", ttl=TTL)
+    assert await store.load("s") == SessionData(revoked=True)
+
+
+async def test_names_of_streams_that_are_none(
+    redis_server: RedisServer, raw: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """user report: a call ended in an internal error. They are removed, and told of once."""
+    store = RedisSessionStore(redis_server.url, prefix=unique("test:"), max_streams=1)
+    names = (NO_TEXT, b"", b"hostile{", b"hostile}", b"x" * 201)
+    await raw.zadd(store._streams()[0], dict.fromkeys((*names, b"unknown"), 1))
+    event_id = await store.append("s", b"x", ttl=TTL)
+    assert await store.events_after(event_id) == []
+    assert await raw.zrange(store._streams()[0], 0, -1) == [b"s"]
+    assert warnings(caplog) == ["Redis: 5 names of streams made no sense, and were removed"]
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"hostile": "hostile"},
+        {"event": "x", "a": "b", "topic": "t", "origin": "o"},
+        *({"event": "x", "total": n} for n in ("", "x", "nan", "inf", "-inf", "1e99", NO_TEXT)),
+    ],
+)
+async def test_a_first_message_without_a_number(
+    store: RedisSessionStore, raw: Redis, entry: dict[Any, Any]
+) -> None:
+    """user report: nothing could be published any more, and the log never expired."""
+    key = store._messages()[0]
+    await raw.xadd(key, entry)
+    await store.publish("a", b"x")
+    kept: Any = await raw.xrange(key)
+    assert [fields[b"event"] for _, fields in kept] == [b"x"]
+    assert all([await raw.pttl(each) > 0 for each in store._messages()])
+
+
+@pytest.mark.parametrize("value", [b"hostile", NO_TEXT, b"9223372036854775800", b"%d" % 2**60, []])
+async def test_a_count_that_is_none(
+    store: RedisSessionStore, raw: Redis, value: bytes | list[bytes]
+) -> None:
+    """decision: what cannot be added to begins anew."""
+    for keys, add in (
+        (store._messages(), lambda: store.publish("a", b"x")),
+        (store._events("s"), lambda: store.append("s", b"x", ttl=TTL)),
+    ):
+        await (raw.set(keys[1], value) if isinstance(value, bytes) else raw.rpush(keys[1], "x"))
+        await add()
+        assert await raw.get(keys[1]) == b"1"
+        assert await raw.xlen(keys[0]) == 1
+        assert all([await raw.pttl(key) > 0 for key in keys])
+
+
+async def test_a_log_that_is_none(store: RedisSessionStore, raw: Redis) -> None:
+    """decision: so does this."""
+    key = store._messages()[0]
+    await raw.set(key, "hostile")
+    await store.publish("a", b"x")
+    assert await raw.xlen(key) == 1
+
+
+async def test_a_server_that_takes_nothing_loses_nothing() -> None:
+    """decision: what the server says of itself is no reason to begin anew."""
+    with RedisServer() as server:
+        store = RedisSessionStore(server.url)
+        event_id = await store.append("s", b"x", ttl=TTL)
+        server.say("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(SessionStoreUnavailable, match="Redis: OutOfMemoryError"):
+            await store.append("s", b"y", ttl=TTL)
+        server.say("CONFIG", "SET", "maxmemory", "0")
+        later = await store.append("s", b"z", ttl=TTL)
+        assert await store.events_after(event_id) == [(later, b"z")]
+        await store.aclose()
 
 
 # -------------------------------------------------------------------------- what users bring
