@@ -80,6 +80,11 @@ class Reply:
         await self._until(lambda: self._sent)
         return self
 
+    async def ended(self) -> Self:
+        """Wait for the end of the body, after which the request may still go on."""
+        await self._until(lambda: self._sent and self._sent[-1].get("more_body") is False)
+        return self
+
     @property
     def status(self) -> int:
         status: int = self._sent[0]["status"]

@@ -69,6 +69,9 @@ logger = logging.getLogger("fastapi_mcp_mrtr")
 _NO_SESSION: Final = "Session not found"
 """What everybody reads whose session id is not good, whatever is wrong with it."""
 
+_ONCE: Final = frozenset({SESSION_ID, LAST_EVENT_ID, "mcp-protocol-version"})
+"""Headers that somebody on the way may have read otherwise if they were sent twice."""
+
 _TRY_AGAIN: Final = "Try again later"
 
 
@@ -160,10 +163,11 @@ class OlderEndpoint:
         """The session of a request. Raises: _Refused."""
         session_id = arrival.headers.get(SESSION_ID)
         if session_id is None:
-            message = (
+            raise _bad_request(
                 "The Mcp-Session-Id header is required; it comes with the answer to initialize"
             )
-            raise _Refused(JSONBytes(encode_error(None, INVALID_REQUEST, message), 400))
+        if contradicted := arrival.headers.conflicts & _ONCE:
+            raise _bad_request(f"{min(contradicted)} was sent twice with different values")
         try:
             return await self._sessions.open(session_id, arrival.caller.principal_key)
         except SessionNotFound:
@@ -382,6 +386,10 @@ class _Refused(Exception):
     def __init__(self, response: Response) -> None:
         super().__init__()
         self.response = response
+
+
+def _bad_request(message: str) -> _Refused:
+    return _Refused(JSONBytes(encode_error(None, INVALID_REQUEST, message), 400))
 
 
 def _unavailable(error: Exception, request_id: str | int | None = None) -> bytes:

@@ -276,7 +276,7 @@ class MCPRouter(MCPRoutes, HandlerGroup):
                 lifetime=session_lifetime,
                 clock=clock,
             )
-            asks = self._asks = Asks(store, codec, max_asks_per_session=max_asks_per_session)
+            asks = self._asks = Asks(store, codec, ring, max_asks_per_session=max_asks_per_session)
             older = OlderEndpoint(
                 server=server,
                 sessions=self._sessions,

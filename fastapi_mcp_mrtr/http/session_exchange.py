@@ -14,6 +14,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from starlette.types import Message
 
+from fastapi_mcp_mrtr.protocol.canonical import digest
 from fastapi_mcp_mrtr.server.calls import ClientLeft
 from fastapi_mcp_mrtr.server.older.events import Recorder
 from fastapi_mcp_mrtr.server.older.sessions import control_topic, read_news
@@ -182,19 +183,22 @@ class SessionExchange(HTTPExchange):
         with suppress(SessionStoreUnavailable):
             topic = control_topic(self._session)
             async with self._store.listen(topic, limit=_NEWS_LIMIT) as listener:
+                # It may have been ended before anybody listened.
+                if (await self._store.load(self._session.uid)).revoked:
+                    self._give_up()
                 while True:
                     await self._hear(read_news(await listener.receive()))
 
     async def _hear(self, news: dict[str, Any]) -> None:
         match news:
-            case {"cancelled": request_id} if request_id == self._request_id:
+            case {"cancelled": request_id} if request_id == digest(self._request_id):
                 self.is_cancelled = True
                 self._give_up()
             case {"ended": True}:
                 self._give_up()
             case {"resumed": stream} if stream == self._recorder.stream:
                 self._recorder.is_followed = True
-                self._lost()
+                await self._hand_over()
                 if self._away is not None:
                     self._away.cancel()
                     self._away = None
@@ -202,6 +206,13 @@ class SessionExchange(HTTPExchange):
             case {"left": stream} if stream == self._recorder.stream:
                 self._recorder.is_followed = False
                 self._lost()
+
+    async def _hand_over(self) -> None:
+        """Somebody else reads on: end the stream here, if it is still read."""
+        is_read = self._events is not None and not (self._gone and self._gone.is_set())
+        self._lost()
+        if is_read:
+            await self._end(b"")
 
     def _lost(self) -> None:
         """The connection is gone. The call goes on until the client has stayed away too long."""

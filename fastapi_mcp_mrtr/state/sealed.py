@@ -20,7 +20,8 @@ from .keys import KeyRing
 
 C = TypeVar("C", bound=NamedTuple)
 
-_PRINCIPAL: Final = b"principal"
+PRINCIPAL: Final = b"principal"
+ASK: Final = b"ask"
 # Without the key nobody can look for a collision, so 128 bits are ample.
 _HASH_BYTES: Final = 16
 
@@ -97,27 +98,30 @@ class Claims(Generic[C]):
         return self._make(*values)
 
 
-class PrincipalHash:
-    """The keyed hash of a principal, so that a token carries no user data."""
+class KeyedHash:
+    """A hash that nobody makes without the secret, of one kind of thing: whose a token is, without
+    user data in it; or that an id was given out here.
+    """
 
-    def __init__(self, keys: KeyRing) -> None:
+    def __init__(self, keys: KeyRing, purpose: bytes) -> None:
         self._keys = keys
+        self._purpose = purpose
 
-    def make(self, kid: str, principal: bytes) -> str:
-        """Hash the bytes of a principal under the secret `kid`.
+    def make(self, kid: str, value: bytes) -> str:
+        """Hash bytes under the secret `kid`: 32 hexadecimal digits.
 
         Raises: LookupError, when the ring has no such secret.
         """
-        if not principal:
-            raise ValueError("A token needs a principal; anonymous has bytes of its own.")
+        if not value:
+            raise ValueError("Nothing to hash; even an anonymous principal has bytes of its own.")
         # Keyed BLAKE2 is a MAC of its own (RFC 7693 §2.9), at a third of what HMAC-SHA256 costs.
-        key = self._keys.derive(kid, _PRINCIPAL)
-        return blake2b(principal, digest_size=_HASH_BYTES, key=key).hexdigest()
+        key = self._keys.derive(kid, self._purpose)
+        return blake2b(value, digest_size=_HASH_BYTES, key=key).hexdigest()
 
-    def fits(self, claimed: str, kid: str, principal: bytes) -> bool:
-        """Whether the hash in a token is this principal's."""
+    def fits(self, claimed: str, kid: str, value: bytes) -> bool:
+        """Whether a hash is that of these bytes."""
         try:
-            expected = self.make(kid, principal)
+            expected = self.make(kid, value)
         except LookupError:
             return False
         return claimed.isascii() and hmac.compare_digest(expected, claimed)

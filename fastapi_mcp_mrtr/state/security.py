@@ -20,7 +20,7 @@ from fastapi_mcp_mrtr.rounds.journal import Journal
 
 from .codec import REQUEST_STATE, RequestStateCodec
 from .keys import KeyRing
-from .sealed import Claims, PrincipalHash, open_token, require
+from .sealed import PRINCIPAL, Claims, KeyedHash, open_token, require
 from .workers import warn_if_process_local
 
 LEEWAY: Final = 60.0
@@ -93,7 +93,7 @@ class StateSecurity:
     ) -> None:
         self._codec = codec
         self._keys = keys
-        self._principals = PrincipalHash(keys)
+        self._principals = KeyedHash(keys, PRINCIPAL)
         self._audience = audience
         self._max_bytes = max_state_bytes
 

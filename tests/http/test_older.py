@@ -116,6 +116,21 @@ async def test_requests_without_a_session(client: Client) -> None:
         assert (reply.status, reply.messages[0]["error"]["code"]) == (400, -32600)
 
 
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@pytest.mark.parametrize("header", ["Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-Id"])
+async def test_headers_that_contradict_themselves(client: Client, method: str, header: str) -> None:
+    """User report: somebody on the way may have read the other one."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    sent = {"mcp_protocol_version": "2025-11-25", "last_event_id": "x-1", header: "2025-06-18"}
+    reply = await client.open(method, body, **sent).done()
+    error = reply.messages[0]["error"]
+    assert (reply.status, error["code"]) == (400, -32600)
+    assert error["message"] == f"{header.lower()} was sent twice with different values"
+    again = {**sent, header: client.session_id if header == "Mcp-Session-Id" else None}
+    if method == "POST":
+        assert (await client.open(method, body, **again).done()).status == 200
+
+
 NOT_FOUND = [{"jsonrpc": "2.0", "error": {"code": -32600, "message": "Session not found"}}]
 
 

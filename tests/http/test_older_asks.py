@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from mcp_types import CreateMessageResult, TextContent
 
-from fastapi_mcp_mrtr import AESGCMCodec, KeyRing
+from fastapi_mcp_mrtr import AESGCMCodec, KeyRing, Secret
+from fastapi_mcp_mrtr.server.older import asks
 from fastapi_mcp_mrtr.state.sessions import MemorySessionStore, SessionStoreUnavailable
 from tests.older import Client, Reply, session, texts
 
@@ -391,10 +393,72 @@ def answer(value: Any) -> dict[str, Any]:
     return {"action": "accept", "content": {"value": value}}
 
 
-@pytest.mark.parametrize("ask_id", [1, "x", "a" * 22 + ".0", "a" * 22 + ".9", "a" * 5000])
-async def test_answers_to_what_was_never_asked(client: Client, ask_id: Any) -> None:
-    """Decision: accepted and forgotten: whether anybody waits is known to no single worker."""
-    assert (await client.answer({"id": ask_id}, {"action": "accept"})).status == 202
+class Watched(MemorySessionStore):
+    """A store that shows what was published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[tuple[str, bytes]] = []
+
+    async def publish(self, topic: str, message: bytes) -> None:
+        self.heard.append((topic, message))
+        await super().publish(topic, message)
+
+
+NEVER = "a" * 16 + "-" + "0" * 32
+
+
+@pytest.mark.parametrize("ask_id", [1, "x", f"{NEVER}.0", f"{NEVER}.9", "a" * 5000])
+async def test_answers_to_what_was_never_asked(ask_id: Any) -> None:
+    """User report: accepted, and forgotten at once. All workers hear what is published, so
+    megabytes of answers to nothing kept the answers of others from arriving."""
+    store = Watched()
+    async with session(Desk(sessions=store).app) as client:
+        assert (await client.answer({"id": ask_id}, {"action": "accept"})).status == 202
+        assert store.heard == []
+
+
+async def test_only_the_first_answer_is_passed_on() -> None:
+    """User report: it counts, so a worker does not bother others with what comes after it; nor with
+    another spelling of a number, or the answer of another session."""
+    store = Watched()
+    desk = Desk(sessions=store)
+    async with session(desk.app) as client, session(desk.app) as other:
+        call = client.call("consent")
+        ask = await call.next()
+        await client.answer({"id": ask["id"] + "0"}, {"action": "decline"})
+        await other.answer(ask, {"action": "decline"})
+        assert store.heard == []
+        for action in ("accept", "decline", "decline"):
+            await client.answer(ask, {"action": action})
+        assert text_of(await call.result()) == "read"
+        assert len([topic for topic, _ in store.heard if topic.startswith("answer:")]) == 1
+
+
+async def test_a_worker_remembers_so_many_answers(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision: the memory is bounded; what it forgot is dropped where it arrives."""
+    monkeypatch.setattr(asks, "_MAX_ANSWERED", 1)
+    call = client.call("both")
+    a, b = await call.next(), await call.next()
+    for ask, value in ((a, "1"), (b, "3"), (a, "2")):
+        assert (await client.answer(ask, answer(value))).status == 202
+    assert text_of(await call.result()) == "13"
+
+
+async def test_an_answer_while_secrets_are_replaced() -> None:
+    """Decision: a worker that has another secret first knows the id all the same."""
+    store, new = MemorySessionStore(), Secret("2026-09", bytes(range(1, 33)))
+    one = Desk(sessions=store, keys=KeyRing(primary=SECRET, accepted=[new]))
+    two = Desk(sessions=store, keys=KeyRing(primary=new, accepted=[SECRET]))
+    async with session(one.app) as client:
+        call = client.call("consent")
+        ask = await call.next()
+        client.app = two.app
+        await client.answer(ask, {"action": "accept"})
+        client.app = one.app
+        assert text_of(await call.result()) == "read"
 
 
 async def test_an_answer_to_a_question_that_is_not_there(client: Client) -> None:
@@ -408,13 +472,6 @@ async def test_an_answer_to_a_question_that_is_not_there(client: Client) -> None
 
 async def test_what_the_store_carries_is_sealed(desk: Desk) -> None:
     """Decision: its operator reads no answer and makes none, and cannot move one elsewhere."""
-    heard: list[tuple[str, bytes]] = []
-
-    class Watched(MemorySessionStore):
-        async def publish(self, topic: str, message: bytes) -> None:
-            heard.append((topic, message))
-            await super().publish(topic, message)
-
     store = Watched()
     desk = Desk(sessions=store)
     async with session(desk.app) as client:
@@ -422,7 +479,7 @@ async def test_what_the_store_carries_is_sealed(desk: Desk) -> None:
         asks = [await first.next() for _ in range(3)]
         others = [await second.next() for _ in range(3)]
         await client.accept(asks[0], value="confidential")
-        topic, sealed = heard[-1]
+        topic, sealed = store.heard[-1]
         assert b"confidential" not in sealed
         elsewhere = topic.rpartition(":")[0] + ":" + others[0]["id"].partition(".")[0]
         forged = AESGCMCodec(KeyRing.of(SECRET)).seal(b"x\n[0,{},null]", purpose=b"answer")
@@ -515,6 +572,21 @@ async def test_cancellations_of_nothing(client: Client, desk: Desk, params: Any)
     assert text_of(await call.result()) == "waited"
 
 
+async def test_a_cancellation_of_a_long_id() -> None:
+    """User report: ids are as long as their client likes; what all workers hear is not."""
+    store = Watched()
+    desk = Desk(sessions=store)
+    async with session(desk.app) as client:
+        call = client.call("wait", id="c" * 100_000)
+        with anyio.fail_after(20):
+            await desk.waiting.wait()
+        for request_id in ("other", "c" * 100_000):
+            await client.notify("notifications/cancelled", {"requestId": request_id})
+        await call.done()
+        assert desk.happened == ["cancelled"]
+        assert max(len(message) for _, message in store.heard) < 100
+
+
 async def test_another_sessions_cancellation(client: Client, desk: Desk) -> None:
     """Decision: a request's id is its session's."""
     call = client.call("wait", id=1)
@@ -536,6 +608,24 @@ async def test_a_session_that_ends_cancels_its_calls(client: Client, desk: Desk)
     await call.done()
     await question.done()
     assert desk.happened == ["cancelled"]
+
+
+async def test_a_session_that_ended_before_anybody_listened() -> None:
+    """User report: ended between its check and the call, the session's call ran on."""
+
+    class Late(MemorySessionStore):
+        @asynccontextmanager
+        async def listen(self, topic: str, *, limit: int = 16) -> AsyncIterator[Any]:
+            if topic.startswith("session:"):
+                await self.revoke(topic.partition(":")[2], ttl=60)
+            async with super().listen(topic, limit=limit) as listener:
+                yield listener
+
+    desk = Desk(sessions=Late())
+    async with session(desk.app) as client:
+        call = await client.call("wait").done()
+        assert (call.status, call.text) == (202, "")
+        assert desk.happened == ["cancelled"]
 
 
 # -------------------------------------------------------------------------- when the store is away
@@ -592,8 +682,11 @@ async def test_nobody_can_tell_whether_a_session_ended(store: Away) -> None:
             assert reply.messages[0]["error"]["data"] == {"retryable": True}
         store.away = {"revoke"}
         assert (await client.open("DELETE").done()).status == 503
+        ask = await client.call("consent").next()
         store.away = {"publish"}
-        assert (await client.answer({"id": "a" * 22 + ".0"}, {})).status == 503
+        assert (await client.answer(ask, {})).status == 503
+        store.away = set()
+        assert (await client.answer(ask, {"action": "accept"})).status == 202
 
 
 async def test_a_setting_that_cannot_be_kept(store: Away) -> None:

@@ -172,11 +172,27 @@ async def test_a_stream_is_taken_over(client: Client, desk: Desk) -> None:
     with anyio.fail_after(20):
         await desk.waiting.wait()
     resumed = await client.open("GET", last_event_id=call.events[-1]["id"]).started()
+    await call.ended()
     desk.go_on.set()
     await call.done()
     await resumed.done()
     assert texts(call.messages) == ["notifications/progress"]
     assert texts(resumed.messages) == ["notifications/progress", "response"]
+
+
+async def test_a_stream_is_not_given_up_for_an_event_that_is_none(
+    client: Client, desk: Desk
+) -> None:
+    """User report: who asked for an event that there never was lost the stream that was open."""
+    call = client.call("wait", {"streams": True}, meta={"progressToken": 1})
+    await call.next()
+    with anyio.fail_after(20):
+        await desk.waiting.wait()
+    stream = call.events[-1]["id"].rpartition("-")[0]
+    refused = await client.open("GET", last_event_id=f"{stream}-999").done()
+    assert refused.status == 400
+    desk.go_on.set()
+    assert text_of(await call.result()) == "waited"
 
 
 async def test_who_resumed_may_leave_again(

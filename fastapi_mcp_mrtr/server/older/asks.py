@@ -6,7 +6,7 @@ Knows no handler and no HTTP.
 import asyncio
 import re
 import secrets
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
@@ -16,6 +16,8 @@ from pydantic_core import from_json
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode, encode_notification
 from fastapi_mcp_mrtr.protocol.older import OlderAnswer
 from fastapi_mcp_mrtr.state.codec import RequestStateCodec
+from fastapi_mcp_mrtr.state.keys import KeyRing
+from fastapi_mcp_mrtr.state.sealed import ASK, KeyedHash
 from fastapi_mcp_mrtr.state.sessions.protocol import LISTENER_LIMIT, Listener, SessionStore
 from fastapi_mcp_mrtr.state.sessions.session_id import Session
 
@@ -23,7 +25,11 @@ from .translate import CannotAsk, older_ask
 
 _ABOUT: Final = "io.github.fastapi-mcp-mrtr/ask"
 _PURPOSE: Final = b"answer"
-_ASK_ID: Final = re.compile(r"([A-Za-z0-9_-]{22})\.([0-9]{1,4})", re.ASCII)
+_ASK_ID: Final = re.compile(r"(([A-Za-z0-9_-]{16})-([0-9a-f]{32}))\.(0|[1-9][0-9]{0,3})", re.ASCII)
+_RANDOM_BYTES: Final = 12
+
+_MAX_ANSWERED: Final = 4096
+"""Asks of which a process remembers that their answer came."""
 
 
 class Unanswered(Exception):
@@ -40,15 +46,24 @@ class Sender(Protocol):
 class Asks:
     """Sends the asks of a round as requests, and waits for their answers.
 
-    The ids of one round share a random part, which is what the round listens for. So nobody can
-    answer what was not asked of them, and nothing is known of an ask when its round has ended.
+    The ids of one round share a random part, which is what the round listens for, and a hash that
+    says to which session it was sent. So nobody can answer what was not asked of them, and what is
+    no answer does not get as far as the store, which all sessions share.
     """
 
     def __init__(
-        self, store: SessionStore, codec: RequestStateCodec, *, max_asks_per_session: int
+        self,
+        store: SessionStore,
+        codec: RequestStateCodec,
+        keys: KeyRing,
+        *,
+        max_asks_per_session: int,
     ) -> None:
         self._store = store
         self._codec = codec
+        self._keys = keys
+        self._hash = KeyedHash(keys, ASK)
+        self._answered: OrderedDict[str, None] = OrderedDict()
         self._max_asks = max_asks_per_session
         self._open: Counter[str] = Counter()
         """How many asks wait in this process, by session."""
@@ -68,7 +83,7 @@ class Asks:
             Unanswered: the client cannot be asked, did not answer in time, or with an error.
             SessionStoreUnavailable: answers could not reach this worker.
         """
-        nonce = secrets.token_urlsafe(16)
+        nonce = self._nonce(session)
         keys = list(requests)
         messages: list[bytes] = []
         try:
@@ -98,19 +113,32 @@ class Asks:
     async def deliver(self, answer: OlderAnswer, session: Session) -> None:
         """Take an answer to whoever waits for it. Dropped if nobody does, here or elsewhere.
 
+        The first one counts, so what comes after it is dropped here if this process had it.
+
         Raises:
             SessionStoreUnavailable: it may not have reached another worker.
         """
         match = _ASK_ID.fullmatch(answer.id) if isinstance(answer.id, str) else None
         if match is None:
             return
-        nonce, number = match.groups()
+        ask_id, nonce, random, tag, number = match.group(), *match.groups()
+        asked = _asked(session, random)
+        is_ours = any(self._hash.fits(tag, kid, asked) for kid in self._keys.kids)
+        if not is_ours or ask_id in self._answered:
+            return
         with suppress(ValueError):  # what JSON cannot carry on is no answer
             said = encode([int(number), answer.result, answer.error])
             # The operator of the store can neither read answers nor make any.
             topic = _topic(session.uid, nonce)
             sealed = self._codec.seal(topic.encode() + b"\n" + said, purpose=_PURPOSE)
             await self._store.publish(topic, sealed.encode("ascii"))
+            self._answered[ask_id] = None
+            if len(self._answered) > _MAX_ANSWERED:
+                self._answered.popitem(last=False)
+
+    def _nonce(self, session: Session) -> str:
+        random = secrets.token_urlsafe(_RANDOM_BYTES)
+        return f"{random}-{self._hash.make(self._keys.primary_kid, _asked(session, random))}"
 
     @contextmanager
     def _counted(self, session: Session, number: int) -> Iterator[None]:
@@ -163,6 +191,11 @@ class Asks:
 
 
 _NO_ANSWER: Final = (-1, None, None)
+
+
+def _asked(session: Session, random: str) -> bytes:
+    """What says to which session a round was sent."""
+    return f"{session.uid}\n{random}".encode()
 
 
 def _topic(uid: str, nonce: str) -> str:

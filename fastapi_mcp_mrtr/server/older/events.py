@@ -101,10 +101,12 @@ class Replay:
             raise UnknownEvent
         stream = named[0]
         async with self._store.listen(_topic(stream), limit=1) as nudges:
+            events = await self._store.events_after(event_id)
+            if events is None:  # whoever reads the stream now is to read on
+                raise UnknownEvent
             await self._sessions.tell(self._session, resumed=stream)
             try:
-                events = await self._store.events_after(event_id)
-                if events is None or not (events or await _nudged(nudges, _ALIVE_SECONDS)):
+                if not (events or await _nudged(nudges, _ALIVE_SECONDS)):
                     raise UnknownEvent
                 yield None
                 if not events:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from fastapi_mcp_mrtr.errors import SessionNotFound
+from fastapi_mcp_mrtr.protocol.canonical import digest
 from fastapi_mcp_mrtr.protocol.jsonrpc import encode
 from fastapi_mcp_mrtr.protocol.older import Initialization
 from fastapi_mcp_mrtr.state.sessions.protocol import SessionData, SessionStore
@@ -101,7 +102,8 @@ class Sessions:
 
     async def cancel(self, session: Session, request_id: str | int) -> None:
         """Cancel a call of the session, on whichever worker it runs."""
-        await self.tell(session, cancelled=request_id)
+        # An id is as long as its client likes, and every worker hears of it.
+        await self.tell(session, cancelled=digest(request_id))
 
     async def tell(self, session: Session, **news: Any) -> None:
         """Tell all workers that serve the session. Raises: SessionStoreUnavailable."""

@@ -99,7 +99,7 @@ class SessionSecurity:
     def __init__(self, codec: RequestStateCodec, keys: KeyRing, *, audience: str) -> None:
         self._codec = codec
         self._keys = keys
-        self._principals = sealed.PrincipalHash(keys)
+        self._principals = sealed.KeyedHash(keys, sealed.PRINCIPAL)
         # However long the name of a server is, the id has a place for it.
         name = audience.encode("utf-8", "surrogatepass")
         self._audience = blake2b(name, digest_size=16).hexdigest()
