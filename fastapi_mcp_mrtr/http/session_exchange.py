@@ -110,6 +110,7 @@ class SessionExchange(HTTPExchange):
         self._last = True
         self._stop()
         await super().abandon(message)
+        await self._recorder.give_up()
 
     # ------------------------------------------------------------------------------- events
 

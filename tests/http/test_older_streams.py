@@ -208,6 +208,16 @@ async def test_who_resumed_may_leave_again(
     assert desk.happened == ["cancelled"]
 
 
+async def test_a_session_that_ends_ends_what_was_resumed(client: Client, desk: Desk) -> None:
+    """User report: it stayed open for half a minute."""
+    call, event_id = await lost(client, desk)
+    resumed = await client.open("GET", last_event_id=event_id).started()
+    assert (await client.open("DELETE").done()).status == 204
+    await resumed.done()
+    await call.done()
+    assert desk.happened == ["cancelled"]
+
+
 @pytest.mark.parametrize("event_id", ["x", "x-1", "", "a" * 38 + "-1", "-1", "a-0", "é-1"])
 async def test_events_that_are_none(client: Client, event_id: str) -> None:
     """Decision: 400; a 404 would be the end of the session."""

@@ -71,8 +71,16 @@ class Recorder:
 
     async def nudge(self) -> None:
         """Tell whoever follows the stream to look again."""
+        await self._say(_MORE)
+
+    async def give_up(self) -> None:
+        """Tell whoever follows the stream that nothing more will come."""
+        if self.is_followed:
+            await self._say(_LAST)
+
+    async def _say(self, word: bytes) -> None:
         with suppress(SessionStoreUnavailable):
-            await self._store.publish(_topic(self.stream), b"")
+            await self._store.publish(_topic(self.stream), word)
 
 
 class Replay:
@@ -106,7 +114,7 @@ class Replay:
                 raise UnknownEvent
             await self._sessions.tell(self._session, resumed=stream)
             try:
-                if not (events or await _nudged(nudges, _ALIVE_SECONDS)):
+                if not (events or await _heard(nudges, _ALIVE_SECONDS)):
                     raise UnknownEvent
                 yield None
                 if not events:
@@ -126,10 +134,11 @@ class Replay:
 
     async def _is_alive(self, stream: str, nudges: Listener) -> bool:
         """Wait until there may be more. False if there is nobody any more to send it."""
-        if not await _nudged(nudges, _HEARTBEAT):
+        word = await _heard(nudges, _HEARTBEAT)
+        if word is None:
             await self._sessions.tell(self._session, resumed=stream)
-            return await _nudged(nudges, _ALIVE_SECONDS)
-        return True
+            word = await _heard(nudges, _ALIVE_SECONDS)
+        return word == _MORE
 
     def _open(self, stream: str, sealed: bytes) -> tuple[bool, bytes]:
         """Whether it is the last one, and the message."""
@@ -152,12 +161,12 @@ def _prefix(session: Session) -> str:
     return hashlib.sha256(session.uid.encode()).hexdigest()[:_PREFIX]
 
 
-async def _nudged(nudges: Listener, patience: float) -> bool:
-    """Whether there is news within `patience` seconds."""
+async def _heard(nudges: Listener, patience: float) -> bytes | None:
+    """What is said within `patience` seconds; None if nothing is."""
     receiving = asyncio.ensure_future(nudges.receive())
     try:
         await asyncio.wait([receiving], timeout=patience)
-        return receiving.done()
+        return receiving.result() if receiving.done() else None
     finally:
         receiving.cancel()
 
