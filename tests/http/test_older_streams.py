@@ -225,6 +225,26 @@ async def test_events_that_are_none(client: Client, event_id: str) -> None:
     assert (reply.status, reply.messages[0]["error"]["code"]) == (400, -32600)
 
 
+async def test_a_stream_that_is_forgotten_while_it_is_read() -> None:
+    """Decision: it ends without its response; a client that comes back learns that it is gone."""
+
+    class Forgetful(MemorySessionStore):
+        forgets = False
+
+        async def events_after(self, event_id: str) -> Any:
+            return None if self.forgets else await super().events_after(event_id)
+
+    store = Forgetful()
+    desk = Desk(sessions=store)
+    async with session(desk.app) as client:
+        _, event_id = await lost(client, desk)
+        resumed = await client.open("GET", last_event_id=event_id).started()
+        store.forgets = True
+        desk.go_on.set()
+        await resumed.done()
+        assert (resumed.status, resumed.messages) == (200, [])
+
+
 async def test_events_of_another_session(client: Client, desk: Desk) -> None:
     """spec: MUST NOT replay messages of a different stream (transports §Resumability); decision:
     nor those of another session, whoever's it is."""
