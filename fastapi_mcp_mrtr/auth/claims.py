@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .principal import claim_fault
+from .principal import CLIENT_CLAIMS, claim_fault
 from .token import InvalidToken, VerifiedToken, identified
 from .urls import canonical, checked_url
 
-CLIENT_CLAIMS: Final = ("client_id", "azp", "appid")
 SCOPE_CLAIMS: Final = ("scope", "scp")
 
 _MAX_LEEWAY: Final = 300.0  # "no more than a few minutes" (RFC 7519 §4.1.4)

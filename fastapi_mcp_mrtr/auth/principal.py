@@ -39,7 +39,7 @@ from uuid import UUID
 _ANONYMOUS: Final = b'["anonymous"]'
 
 _TENANT: Final = ("tid", "tenant", "org_id")
-_CLIENT: Final = ("client_id", "azp", "appid")
+CLIENT_CLAIMS: Final = ("client_id", "azp", "appid")
 
 # A principal is flat in practice; the limit keeps a list that contains itself from recursing.
 _MAX_DEPTH: Final = 8
@@ -90,11 +90,11 @@ def _claims(claims: Mapping[Any, Any]) -> Iterator[str]:
         fault = claim_fault(name, value)
         if fault is not None:
             raise _refused(f"The {fault}")
-        label = "client" if name in _CLIENT else name
+        label = "client" if name in CLIENT_CLAIMS else name
         named = named or label in ("client", "sub")
         yield f'["{label}",{_typed(value, 0)}]'
     if not named:
-        raise _refused(f"A mapping without sub and without {', '.join(_CLIENT)} names nobody")
+        raise _refused(f"A mapping without sub and without {', '.join(CLIENT_CLAIMS)} names nobody")
 
 
 def _identity(claims: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
@@ -102,7 +102,7 @@ def _identity(claims: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     for name in ("iss", *_TENANT):
         if claims.get(name) is not None:
             yield name, claims[name]
-    for name in _CLIENT:
+    for name in CLIENT_CLAIMS:
         if claims.get(name) is not None:
             yield name, claims[name]
             break

@@ -308,7 +308,17 @@ class HTTPExchange:
         self._is_drained = True
 
     def _has_left(self) -> bool:
+        return self._is_closed()
+
+    def _is_closed(self) -> bool:
+        """Whether the connection is."""
         return self._gone is not None and self._gone.is_set()
+
+    def _closed(self) -> None:
+        """The connection is closed."""
+        if self._gone is None:
+            self._gone = asyncio.Event()
+        self._gone.set()
 
     async def _wait_until_gone(self) -> Message:
         if self._gone is None:
@@ -323,9 +333,7 @@ class HTTPExchange:
 
     def _leave(self) -> None:
         """The connection is closed: tell the stream, and cancel the handler."""
-        if self._gone is None:
-            self._gone = asyncio.Event()
-        self._gone.set()
+        self._closed()
         if self._worker is not None and not self._cancelled:
             self._cancelled = True
             self._interrupt(self._worker)

@@ -139,7 +139,7 @@ class SessionExchange(HTTPExchange):
         return self._over.is_set()
 
     async def _send_to_client(self, message: Message) -> None:
-        if self._gone is None or not self._gone.is_set():
+        if not self._is_closed():
             await self._send(message)
 
     @property
@@ -210,16 +210,14 @@ class SessionExchange(HTTPExchange):
 
     async def _hand_over(self) -> None:
         """Somebody else reads on: end the stream here, if it is still read."""
-        is_read = self._events is not None and not (self._gone and self._gone.is_set())
+        is_read = self._events is not None and not self._is_closed()
         self._lost()
         if is_read:
             await self._end(b"")
 
     def _lost(self) -> None:
         """The connection is gone. The call goes on until the client has stayed away too long."""
-        if self._gone is None:
-            self._gone = asyncio.Event()
-        self._gone.set()
+        self._closed()
         if not (self._last or self._away or self._recorder.is_followed):
             loop = asyncio.get_running_loop()
             self._away = loop.call_later(AWAY_SECONDS, self._give_up)

@@ -1,7 +1,8 @@
 """A call of an older client that is made again, with the idempotency key it had before."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -157,6 +158,21 @@ async def answered(client: Client, call: Reply, value: Any) -> str:
     return message
 
 
+@asynccontextmanager
+async def lost_as_it_answers(
+    world: World, client: Client, call: Reply, ask: Mapping[str, Any]
+) -> AsyncIterator[None]:
+    """Answer an ask of a call whose worker dies once the answer is kept and nothing has run."""
+    held_up = world.store.held_up["answer"] = asyncio.Event()
+    calls = world.store.calls.count("answer")
+    await client.accept(ask, value="Rome")
+    await until(lambda: world.store.calls.count("answer") > calls)
+    call.task.cancel()
+    del world.store.held_up["answer"]
+    yield
+    held_up.set()
+
+
 async def text(call: Reply) -> str:
     result = await call.result()
     said: str = result["content"][0]["text"]
@@ -235,16 +251,10 @@ async def test_a_worker_that_dies_between_answer_and_round(
     """decision: an answer that was given counts, and nobody is asked for it again."""
     lost = order(client)
     ask = await lost.next()
-    held_up = world.store.held_up["answer"] = asyncio.Event()
-    calls = world.store.calls.count("answer")
-    await client.accept(ask, value="Rome")
-    await until(lambda: world.store.calls.count("answer") > calls)
-    lost.task.cancel()
-    del world.store.held_up["answer"]
-    again = order(other)
-    assert await answered(other, again, "today") == "When? receipt"
-    assert await text(again) == "cake to Rome, today"
-    held_up.set()
+    async with lost_as_it_answers(world, client, lost, ask):
+        again = order(other)
+        assert await answered(other, again, "today") == "When? receipt"
+        assert await text(again) == "cake to Rome, today"
 
 
 async def test_answered_otherwise_in_two_calls(world: World, client: Client, other: Client) -> None:
@@ -269,19 +279,13 @@ async def test_answered_otherwise_before_anything_ran(
     the call can still be finished."""
     lost, second = order(client), order(other)
     asks = [await call.next() for call in (lost, second)]
-    held_up = world.store.held_up["answer"] = asyncio.Event()
-    calls = world.store.calls.count("answer")
-    await client.accept(asks[0], value="Rome")
-    await until(lambda: world.store.calls.count("answer") > calls)
-    lost.task.cancel()
-    del world.store.held_up["answer"]
-    await other.accept(asks[1], value="Oslo")
-    assert "answered otherwise meanwhile" in await text(second)
-    assert world.happened == ["round 1"]
-    again = order(other)
-    assert await answered(other, again, "today") == "When? receipt"
-    assert await text(again) == "cake to Rome, today"
-    held_up.set()
+    async with lost_as_it_answers(world, client, lost, asks[0]):
+        await other.accept(asks[1], value="Oslo")
+        assert "answered otherwise meanwhile" in await text(second)
+        assert world.happened == ["round 1"]
+        again = order(other)
+        assert await answered(other, again, "today") == "When? receipt"
+        assert await text(again) == "cake to Rome, today"
 
 
 async def test_answered_alike_in_two_calls(world: World, client: Client, other: Client) -> None:
